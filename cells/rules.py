@@ -104,14 +104,12 @@ class Rules:
     def convolve(
         self, x: Images, kernel: Array, stride: int = 1, norm: Norm | None = None
     ) -> Outputs:
-        """A convolution by a stored kernel times its gain, and a normalisation behind it."""
+        """A convolution by a stored kernel times its gain; on a tape, a normalisation behind it."""
         if self.tape is None:
             convolve = layers.trained_convolve if self.training else layers.convolve
-            y = convolve(x, self.gain(kernel) * kernel, stride)
-            return y if norm is None else norm(y)
-        y = layers.pulled_convolve(
-            x, self.gain(kernel) * kernel, Window.square(len(kernel), stride)
-        )
+            return convolve(x, self.gain(kernel) * kernel, stride)
+        window = Window.square(len(kernel), stride)
+        y: Any = layers.pulled_convolve(x, self.gain(kernel) * kernel, window)
         return self.tape.note(
             y if norm is None else norm(y), Layer(x, kernel, norm, self.gain(kernel), stride)
         )
@@ -136,7 +134,8 @@ class Rules:
             y = self.convolve(x, weights["kernel"] * norm.factor, stride) + shift
             return y, statistics, y  # JAX differentiates, so nothing reads the third output.
         if self.tape and not self.instance:  # A visitor sees the two as one layer.
-            y = self.convolve(x, weights["kernel"], stride, self.norm(weights, statistics))
+            norm = self.norm(weights, statistics)
+            y = self.convolve(x, weights["kernel"], stride, norm)
             return y, statistics, y
         z = self.convolve(x, weights["kernel"], stride)
         return *self.normalize(z, weights, statistics), z
