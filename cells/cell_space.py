@@ -1,31 +1,28 @@
 """What spaces of convolutional networks share: images, modes, training; and weights of cells."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from cells.costs import IMAGE_CHANNELS, ConvGroup, costs_of
 from cells.initializers import INITIALIZERS
 from cells.normalization import NORMALIZATIONS, measure_each
 from ntkscore import program_cache
 from ntkscore.errors import InputError
-from ntkscore.lazy import Array, Lazy, jax, jnp
+from ntkscore.lazy import Array, jax, jnp
 from ntkscore.model import Model, Trainable
 from ntkscore.options import check_choices, check_least, option
 from ntkscore.space import Architecture, Space
 
 if TYPE_CHECKING:
-    from cells import rules
     from cells.passes import CellPasses
+    from cells.rules import Rules
     from ntkscore.model import Passes
-else:  # It imports JAX.
-    rules = Lazy("cells.rules")
 
-IMAGE_CHANNELS = 3
-"""Colours of the images that networks of cells take."""
 Variables = Any
 """Weights, `params`, and the normalisations' `batch_stats`, named as flax names them."""
 STATISTICS = "batch_stats"
@@ -33,9 +30,7 @@ Statistics = Any
 """What a network's normalisations have stored, the part `batch_stats` of its variables."""
 
 
-def channels_option() -> Any:
-    """The field of the width."""
-    return option(16, "Width of the first stage; the others have twice and four times it.")
+WIDTH = "Width of the first stage; the others have twice and four times it."
 
 
 def init_option(*left_out: str) -> Any:
@@ -60,24 +55,26 @@ class StagedSpace(Space):
 
     Attributes:
         channels: width C of the first stage; the others have 2C and 4C.
-        init: how weights are drawn, a name in `INITIALIZERS`.
-        bn: where the normalisation's statistics come from, a name in `NORMALIZATIONS`.
+        init: how weights are drawn, a name in `cells.initializers.INITIALIZERS`.
+        bn: where the normalisation's statistics come from, a name in
+            `cells.normalization.NORMALIZATIONS`.
         title: the space's name in sentences.
+        least: the least values of fields that are numbers.
+
+    Raises:
+        InputError: if a field is below its least value or an unknown choice, or the images are of
+            another kind.
     """
 
     title: ClassVar[str]
+    least: ClassVar[dict[str, int]] = {"channels": 1}
     channels: int
     init: str
     bn: str
 
-    def check(self, **least: int) -> None:
-        """Refuse a field below its least value, an unknown choice, and images of another kind.
-
-        Raises:
-            InputError: if there is one.
-        """
+    def __post_init__(self) -> None:
         check_choices(self)
-        check_least(self, channels=1, **least)
+        check_least(self, **self.least)
         *sides, colours = self.task.image_shape
         if len(sides) != 2 or colours != IMAGE_CHANNELS:
             raise InputError(
@@ -100,7 +97,7 @@ class StagedSpace(Space):
 
     @property
     def of_layers(self) -> dict[str, Any]:
-        """Fields of `cells.rules.NetworkRules`."""
+        """Fields of `cells.rules.Rules`."""
         task = self.task
         return {"init_name": self.init, "bn": self.bn, "mean": task.mean, "std": task.std}
 
@@ -115,8 +112,30 @@ class StagedSpace(Space):
         return type(self)(task=self.task, measured=self.measured)
 
     @abstractmethod
-    def logits(self, variables: Variables, code: Any, points: Array) -> Any:
+    def convolutions(self, architecture: Architecture) -> Iterator[ConvGroup]:
+        """All convolutions of a network, and at last its linear layer."""
+
+    def costs(self, architecture: Architecture) -> dict[str, float]:
+        """Trainable parameters, and multiply-adds for one image."""
+        groups, task = self.convolutions(architecture), self.task
+        return costs_of(groups, task.num_classes, task.image_shape)
+
+    @abstractmethod
+    def rules(self, code: Any) -> "Rules":
+        """Computations of an encoded network's layers."""
+
+    @property
+    @abstractmethod
+    def run(self) -> Callable[..., tuple[Any, ...]]:
+        """The forward pass, of (rules, params, statistics, images).
+
+        Its first output are the logits, its last one the statistics.
+        """
+
+    def logits(self, variables: Variables, code: Any, points: Array) -> Array:
         """Logits of an encoded network, without residuals."""
+        own = replace(self.rules(code), with_residuals=False)
+        return self.run(own, variables["params"], variables[STATISTICS], points)[0]
 
     @abstractmethod
     def prepared(
@@ -124,9 +143,23 @@ class StagedSpace(Space):
     ) -> "tuple[Statistics, Passes | None]":
         """Statistics, of these images where they are given; and passes, to be derived if None."""
 
-    @abstractmethod
     def training(self, architecture: Architecture) -> Callable[..., tuple[Array, Any]]:
-        """A known network's logits and new statistics, of (params, statistics, points, train=…)."""
+        """A known network's logits and new statistics, of (params, statistics, points, train=…).
+
+        In training the batch's own mean and biased variance normalise, differentiated through, and
+        the running mean and variance, unbiased, move a tenth towards them; else the running ones
+        normalise, and stay.
+        """
+        code = self.encode(architecture)
+        known = replace(self.rules(code), training=True, with_residuals=False)
+
+        def run(
+            params: Any, statistics: Any, points: Array, train: bool
+        ) -> tuple[Array, Statistics]:
+            logits, *_, new = self.run(replace(known, measure=train), params, statistics, points)
+            return logits, new
+
+        return run
 
     def model(self, shape: Hashable, variables: Any, code: Any, images: Array) -> Model:
         """The network, in the mode `calibrated` with statistics of the clean images."""
@@ -167,16 +200,13 @@ class StagedSpace(Space):
     def trained_model(self, architecture: Any, params: Any, statistics: Any) -> Model:
         """A cell's network at trained weights and running statistics, with its fast passes."""
         cell = self.parse(architecture)
+        code = jax.tree.map(jnp.asarray, self.encode(cell))
         # The mode `init` normalises by the stored statistics.
         stored = replace(self, bn="init")
-        variables = {"params": params, STATISTICS: statistics}
-        code = jax.tree.map(jnp.asarray, self.encode(cell))
-        blank = jnp.zeros((1, *self.task.image_shape))
-        model, run = stored.model(self.shape(cell), variables, code, blank), self.training(cell)
+        _, passes = stored.prepared(code, {"params": params, STATISTICS: statistics}, None)
         # Here the cell is known, so that unused operations are not compiled.
-        return model._replace(
-            apply=lambda params, points: run(params, statistics, points, train=False)[0]
-        )
+        run = partial(self.training(cell), train=False)
+        return Model(lambda params, x: run(params, statistics, x)[0], params, passes=passes)
 
 
 class CellSpace(StagedSpace):
@@ -191,24 +221,15 @@ class CellSpace(StagedSpace):
     def passes_class(self) -> "type[CellPasses]":
         """The forward and backward passes of an encoded cell."""
 
-    @abstractmethod
-    def rules(self, code: Any) -> "rules.NetworkRules":
-        """Computations of an encoded cell's layers."""
-
     def passes(self, code: Any, variables: Variables, images: Array | None = None) -> "CellPasses":
         """The passes of an encoded cell, with statistics of these images where they are given."""
         given = variables["params"], variables[STATISTICS], images
         return self.passes_class(self.rules(code), *given)
 
-    def logits(self, variables: Variables, code: Any, points: Array) -> Array:
-        """Logits of the forward pass."""
-        own = replace(self.rules(code), with_residuals=False)
-        return self.passes_class.run(own, variables["params"], variables[STATISTICS], points)[0]
-
-    def training(self, architecture: Architecture) -> Callable[..., tuple[Array, Any]]:
-        """A known cell's logits and new statistics."""
-        known = self.rules(self.encode(architecture))
-        return partial(rules.trained_logits, self.passes_class.run, known)
+    @property
+    def run(self) -> Callable[..., tuple[Any, ...]]:
+        """The forward pass, which also returns what the backward pass needs."""
+        return self.passes_class.run
 
     def prepared(
         self, code: Any, variables: Variables, images: Array | None

@@ -1,4 +1,4 @@
-"""Layers, and pullbacks of those without weights.
+"""Layers.
 
 Arrays are (image, height, width, channel); kernels (height, width, in, out).
 """
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
+from cells.normalization import measure_each
 from ntkscore import convolutions
 from ntkscore.convolutions import Window
 from ntkscore.grams import PRECISION, Images, kernel_gradients
@@ -61,31 +62,6 @@ class InstanceNorm(NamedTuple):
 
 
 AnyNorm = Norm | InstanceNorm
-
-
-def measure_each(z: Images) -> tuple[Float[Array, "m 1 1 c"], Float[Array, "m 1 1 c"]]:
-    """Mean and biased variance of each channel over the pixels of each image."""
-    mean = jnp.mean(z, (1, 2), keepdims=True)
-    return mean, jnp.mean(jnp.square(z - mean), (1, 2), keepdims=True)
-
-
-def measure(z: Images) -> tuple[Float[Array, " c"], Float[Array, " c"]]:
-    """Mean and biased variance of each channel over the images and pixels.
-
-    Each mean is computed twice, the second time of the deviations from the first. An error in a
-    statistic moves all activations of its channel, and may change the sign of those near zero.
-    """
-
-    def mean(a: Images) -> Float[Array, " c"]:
-        # Means of means: a float32 sum over 50 images in one go loses two digits on a CPU.
-        return jnp.mean(jnp.mean(jnp.mean(a, 2), 1), 0)
-
-    def corrected(a: Images) -> Float[Array, " c"]:
-        first = mean(a)
-        return first + mean(a - first)
-
-    centre = corrected(z)
-    return centre, corrected(jnp.square(z - centre))
 
 
 def convolve(
@@ -142,13 +118,6 @@ def transposed_convolve(
     return convolutions.pull(g, kernel, Window.square(len(kernel), stride), x.shape[1:3])
 
 
-def dense(
-    x: Float[Array, "m c"], kernel: Float[Array, "c o"], bias: Float[Array, " o"]
-) -> Float[Array, "m o"]:
-    """Linear layer."""
-    return jnp.matmul(x, kernel, precision=PRECISION) + bias
-
-
 def windows(x: Images, size: int, stride: int = 1, dilation: int = 1, outside: float = 0) -> list:
     """The pixels under each place of a square window, row by row, (m, h2, w2, c) each.
 
@@ -170,15 +139,16 @@ def depthwise(
     return convolutions.convolve(x, kernel, window)
 
 
-def transposed_depthwise(
-    g: Float[Array, "m h2 w2 c"],
-    kernel: Float[Array, "k k 1 c"],
-    stride: int = 1,
-    dilation: int = 1,
-) -> Images:
-    """The cotangent of `depthwise`'s input from that of its output; the stride divides sides."""
-    window = Window.square(len(kernel), stride, dilation, kernel.shape[-1])
-    return convolutions.pull(g, kernel, window, [stride * side for side in g.shape[1:3]])
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def pulled_convolve(x: Images, kernel: Array, window: Window) -> Float[Array, "m h2 w2 d"]:
+    """A convolution of which JAX's reverse derivative, in the images alone, is fast on CPUs."""
+    return convolutions.convolve(x, kernel, window)
+
+
+pulled_convolve.defvjp(
+    lambda x, kernel, window: (convolutions.convolve(x, kernel, window), (x, kernel)),
+    lambda window, given, g: (convolutions.pull(g, given[1], window, given[0].shape[1:3]), None),
+)
 
 
 def depthwise_gradients(
@@ -195,8 +165,13 @@ def max_pool_3x3(x: Images, stride: int = 1) -> Float[Array, "m h2 w2 c"]:
     return reduce(jnp.maximum, windows(x, 3, stride, outside=-jnp.inf))
 
 
-def pull_max_pool_3x3(x: Images, g: Float[Array, "m h2 w2 c"], stride: int = 1) -> Images:
-    """The cotangent of `max_pool_3x3`'s input: of equal pixels the first has it, as in PyTorch."""
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def pulled_max_pool_3x3(x: Images, stride: int = 1) -> Float[Array, "m h2 w2 c"]:
+    """`max_pool_3x3`, whose cotangent the first of equal pixels has, as in PyTorch."""
+    return max_pool_3x3(x, stride)
+
+
+def _pull_max_pool(stride: int, x: Images, g: Float[Array, "m h2 w2 c"]) -> tuple[Images]:
     shifted = windows(x, 3, stride, outside=-jnp.inf)
     largest = reduce(jnp.maximum, shifted)
     free, parts = jnp.ones(g.shape, bool), []
@@ -204,8 +179,10 @@ def pull_max_pool_3x3(x: Images, g: Float[Array, "m h2 w2 c"], stride: int = 1) 
         hit = free & (z == largest)
         free &= ~hit
         parts.append(jnp.where(hit, g, 0))
-    (dx,) = jax.linear_transpose(lambda x: windows(x, 3, stride), x)(parts)
-    return dx
+    return tuple(jax.linear_transpose(lambda x: windows(x, 3, stride), x)(parts))
+
+
+pulled_max_pool_3x3.defvjp(lambda x, stride: (max_pool_3x3(x, stride), x), _pull_max_pool)
 
 
 def average_pool_3x3(x: Images, stride: int = 1) -> Float[Array, "m h2 w2 c"]:
@@ -223,23 +200,10 @@ def average_pool_3x3(x: Images, stride: int = 1) -> Float[Array, "m h2 w2 c"]:
     return sums(sums(x, 1), 2) / counts
 
 
-def pull_average_pool_3x3(g: Float[Array, "m h2 w2 c"], stride: int = 1) -> Images:
-    """The cotangent of `average_pool_3x3`'s input from that of its output."""
-    m, h, w, c = g.shape
-    x = jax.ShapeDtypeStruct((m, stride * h, stride * w, c), g.dtype)
-    (dx,) = jax.linear_transpose(lambda x: average_pool_3x3(x, stride), x)(g)
-    return dx
-
-
 def average_pool_2x2(x: Images) -> Float[Array, "m h2 w2 c"]:
     """Mean of each 2×2 block, stride 2."""
     m, h, w, c = x.shape
     return jnp.mean(x.reshape(m, h // 2, 2, w // 2, 2, c), (2, 4))
-
-
-def pull_average_pool_2x2(g: Float[Array, "m h2 w2 c"]) -> Images:
-    """The cotangent of `average_pool_2x2`'s input from that of its output."""
-    return jnp.repeat(jnp.repeat(g / 4, 2, 1), 2, 2)
 
 
 def untrained_norm(*shape: int) -> dict[str, Array]:

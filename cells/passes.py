@@ -1,8 +1,10 @@
 """Forward and backward passes that share residuals, for the network of any space of cells."""
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 import jax
@@ -10,8 +12,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from cells import layers
-from cells.rules import NetworkRules, Outputs, Visited, Weights
-from cells.visitors import GramVisitor, Visitor, WeightGradients
+from cells.backward import Backward, Visitor
+from cells.rules import Outputs, Rules, Weights
+from cells.visitors import GramVisitor, WeightGradients
 from ntkscore.grams import GramByKind, Images
 from ntkscore.model import Activations, Logits, Visit
 
@@ -19,7 +22,7 @@ Residuals = TypeVar("Residuals")
 
 
 class CellPasses(ABC, Generic[Residuals]):
-    """The passes of one architecture's network.
+    """The passes of one architecture's network, as `ntkscore.model.Passes` describes them.
 
     Args:
         rules: of its layers.
@@ -31,15 +34,10 @@ class CellPasses(ABC, Generic[Residuals]):
 
     run: ClassVar[Callable[..., tuple[Array, Any, Any]]]
     """Logits, residuals and statistics to store, of (rules, params, statistics, images)."""
-    back: ClassVar[Callable[..., tuple[Array, PyTree, Visited]]]
-    """The gradient in the normalised images, a visitor's total and its other outputs, of (rules,
-    params, statistics, residuals of several sets of images, cotangent, visitor, total)."""
-    pull_blocks: ClassVar[Callable[..., list[tuple[Array, Array]]]]
-    """Gradients at the blocks' inputs and signs, of (rules, params, statistics, residuals, key)."""
 
     def __init__(
         self,
-        rules: NetworkRules,
+        rules: Rules,
         params: Weights,
         statistics: Weights,
         images: Images | None = None,
@@ -66,28 +64,19 @@ class CellPasses(ABC, Generic[Residuals]):
     def gram_by_kind(
         self, params: Weights, residuals: Sequence[Residuals], cotangent: Logits, start: GramByKind
     ) -> tuple[Images, GramByKind]:
-        """The gradient in the images, and Gram matrices by kind (`ntkscore.model.Passes`).
-
-        Args:
-            params: as in the forward passes.
-            residuals: of forward passes over sets of images.
-            cotangent: of the logits of all of them, set after set.
-            start: zero matrices by kind.
-        """
+        """The gradient in the images, and Gram matrices by kind."""
         visitor = GramVisitor(start) if start else Visitor()
-        given = self._rules, params, self.statistics, residuals, cotangent, visitor, start
-        g, by_kind, _ = self.back(*given)
-        return g / jnp.asarray(self._rules.std, g.dtype), by_kind
+        back = Backward(self._rules, params, self.statistics, visitor, start)
+        g = self.back(back, residuals, cotangent)
+        return g / jnp.asarray(self._rules.std, g.dtype), back.total
 
     def layers(
         self, params: Weights, residuals: Residuals, cotangent: Logits, visit: Visit
     ) -> PyTree:
         """Apply a function to each layer's weight gradients; layers along the first axis."""
-        visitor = WeightGradients(visit)
-        _, _, visited = self.back(
-            self._rules, params, self.statistics, [residuals], cotangent, visitor
-        )
-        return jax.tree.map(lambda *parts: jnp.concatenate(parts), *visited)
+        back = Backward(self._rules, params, self.statistics, WeightGradients(visit))
+        self.back(back, [residuals], cotangent)
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts), *back.outputs)
 
     def rectifier_values(
         self, params: Weights, residuals: Residuals
@@ -100,7 +89,11 @@ class CellPasses(ABC, Generic[Residuals]):
         self, params: Weights, residuals: Residuals, key: PRNGKeyArray
     ) -> list[tuple[Float[Array, "_ _ _ _ _"], Float[Array, "_ _ _ _ _"]]]:
         """Pull random signs at each block's output to its input: gradients there, and signs."""
-        return self.pull_blocks(self._rules, params, self.statistics, residuals, key)
+        keys = map(partial(jax.random.fold_in, key), itertools.count())
+        signs = lambda like: jax.random.rademacher(  # noqa: E731
+            next(keys), like.shape, like.dtype
+        )
+        return self.pull_blocks(Backward(self._rules, params, self.statistics), residuals, signs)
 
     def unnormalized(self, params: Weights, points: Images) -> Logits:
         """Logits without the images' normaliser and the layers' normalisations."""
@@ -113,16 +106,11 @@ class CellPasses(ABC, Generic[Residuals]):
     ) -> tuple[Outputs, Outputs, Float[Array, ""]]:
         """Features before the mean over the pixels at two batches, standardised by the first.
 
-        Args:
-            params: as in the forward passes.
-            points, others: images after the normaliser.
-
-        Returns:
-            The features at the two batches, and Σ ln σ over the network's normalisations, where σ²
-            is the mean over the channels of a normalisation's variance.
+        The batches are images after the normaliser. The third output is Σ ln σ, where σ² is the
+        mean over the channels of a normalisation's variance.
         """
         rules = replace(self._rules, bn="calibrated", init_name="torch")
-        mean, std = rules.normalizer(points.dtype)
+        mean, std = (jnp.asarray(each, points.dtype) for each in (rules.mean, rules.std))
         unused = jax.tree.map(jnp.ones_like, self.statistics)
         measuring = replace(rules, measure=True)
         _, first, measured = self.run(measuring, params, unused, points * std + mean)
@@ -131,8 +119,30 @@ class CellPasses(ABC, Generic[Residuals]):
         return here, there, layers.log_deviations(measured)
 
     @abstractmethod
+    def back(self, back: Backward, residuals: Sequence[Residuals], cotangent: Logits) -> Images:
+        """The gradient in the normalised images; every layer is visited.
+
+        Args:
+            back: the backward pass.
+            residuals: of forward passes over sets of images.
+            cotangent: of the logits of all of them, set after set.
+        """
+
+    @abstractmethod
+    def pull_blocks(
+        self, back: Backward, residuals: Residuals, signs: Callable[[Array], Array]
+    ) -> list[tuple[Float[Array, "_ _ _ _ _"], Float[Array, "_ _ _ _ _"]]]:
+        """Gradients at the blocks' inputs, and signs at their outputs, blocks of a shape together.
+
+        Args:
+            back: without a visitor.
+            residuals: of a forward pass.
+            signs: random ones, of an array's shape.
+        """
+
+    @abstractmethod
     def pooled(
-        self, rules: NetworkRules, params: Weights, statistics: Weights, residuals: Residuals
+        self, rules: Rules, params: Weights, statistics: Weights, residuals: Residuals
     ) -> Outputs:
         """The features before the mean over the pixels."""
 

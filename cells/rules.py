@@ -1,28 +1,27 @@
-"""Computations of layers, by initialiser and normalisation mode, and their backward passes."""
+"""Computations of layers, by initialiser and normalisation mode."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from cells import layers
+from cells.backward import Layer, Tape
 from cells.initializers import gain
 from cells.layers import AnyNorm, InstanceNorm, Norm
-from cells.normalization import NORMALIZATIONS, measure_each
-from cells.visitors import Visitor
-from ntkscore.grams import Images
+from cells.normalization import NORMALIZATIONS, measure, measure_each
+from ntkscore.convolutions import Window
+from ntkscore.grams import PRECISION, Images
 
 Outputs = Float[Array, "m h2 w2 d"]
 """Outputs of a convolution, which may change the images' size."""
 Weights = Mapping[str, Any]
 Statistics = Mapping[str, Array]
 """The stored `mean` and `var` of a normalisation."""
-Visited = list[PyTree]
-"""A visitor's outputs at one layer, or at several layers along a new first axis."""
 MOMENTUM = 0.1
 """Weight of a batch's statistics in the running ones after it, PyTorch's default."""
 
@@ -41,6 +40,8 @@ class Rules:
             unbiased variance. Else the running ones normalise.
         with_residuals: whether a backward pass of ours follows; else JAX may differentiate, for
             which nothing is gathered.
+        tape: of a backward pass, which notes the layers with weights (`cells.backward.Backward`).
+        mean, std: the images' normaliser, in pixel units [0, 1].
     """
 
     init_name: str = "torch"
@@ -48,6 +49,14 @@ class Rules:
     measure: bool = False
     training: bool = False
     with_residuals: bool = True
+    tape: Tape | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    def normalized(self, images: Images) -> Images:
+        """Images after the normaliser."""
+        mean, std = (jnp.asarray(each, images.dtype) for each in (self.mean, self.std))
+        return (images - mean) / std
 
     @property
     def instance(self) -> bool:
@@ -73,9 +82,13 @@ class Rules:
             return Norm(weights["scale"], weights["shift"], *live(z))(z), statistics
         if self.measure:
             # Calibrated statistics are constants: no gradient passes through the measurement.
-            mean, var = lax.stop_gradient(layers.measure(z))
+            mean, var = lax.stop_gradient(measure(z))
             statistics = {"mean": mean, "var": var}
-        return self.norm(weights, statistics)(z), statistics
+        norm = self.norm(weights, statistics)
+        if self.tape is None:
+            return norm(z), statistics
+        standard = norm.standardize(z)
+        return self.tape.note(standard * norm.scale + norm.shift, Layer(standard)), statistics
 
     def _trained(self, z: Images, weights: Weights, statistics: Any) -> tuple[Images, Any]:
         if not self.measure:
@@ -88,10 +101,27 @@ class Rules:
         new = jax.tree.map(follow, statistics, measured)
         return self.norm(weights, {"mean": mean, "var": var})(z), new
 
-    def convolve(self, x: Images, kernel: Array, stride: int = 1) -> Outputs:
-        """A convolution by a stored kernel times its gain."""
-        convolve = layers.trained_convolve if self.training else layers.convolve
-        return convolve(x, self.gain(kernel) * kernel, stride)
+    def convolve(
+        self, x: Images, kernel: Array, stride: int = 1, norm: Norm | None = None
+    ) -> Outputs:
+        """A convolution by a stored kernel times its gain; on a tape, a normalisation behind it."""
+        if self.tape is None:
+            convolve = layers.trained_convolve if self.training else layers.convolve
+            return convolve(x, self.gain(kernel) * kernel, stride)
+        window = Window.square(len(kernel), stride)
+        y: Any = layers.pulled_convolve(x, self.gain(kernel) * kernel, window)
+        return self.tape.note(
+            y if norm is None else norm(y), Layer(x, kernel, norm, self.gain(kernel), stride)
+        )
+
+    def depthwise(self, x: Images, kernel: Array, stride: int, dilation: int) -> Outputs:
+        """A convolution of each channel by its own kernel times its gain."""
+        gain = self.gain(kernel)
+        if self.tape is None:
+            return layers.depthwise(x, gain * kernel, stride, dilation)
+        window = Window.square(len(kernel), stride, dilation, kernel.shape[-1])
+        layer = Layer(x, kernel, None, gain, stride, dilation, depthwise=True)
+        return self.tape.note(layers.pulled_convolve(x, gain * kernel, window), layer)
 
     def conv_norm(
         self, x: Images, weights: Weights, statistics: Any, stride: int = 1
@@ -103,99 +133,26 @@ class Rules:
             shift = norm.shift - norm.mean * norm.factor
             y = self.convolve(x, weights["kernel"] * norm.factor, stride) + shift
             return y, statistics, y  # JAX differentiates, so nothing reads the third output.
+        if self.tape and not self.instance:  # A visitor sees the two as one layer.
+            norm = self.norm(weights, statistics)
+            y = self.convolve(x, weights["kernel"], stride, norm)
+            return y, statistics, y
         z = self.convolve(x, weights["kernel"], stride)
         return *self.normalize(z, weights, statistics), z
 
+    def relu_convolve(self, x: Images, kernel: Array) -> Outputs:
+        """`convolve` of a ReLU."""
+        return self.convolve(jax.nn.relu(x), kernel)
+
+    def relu_conv_norm(self, x: Images, *layer: Any) -> tuple[Outputs, Any, Outputs]:
+        """`conv_norm` of a ReLU."""
+        return self.conv_norm(jax.nn.relu(x), *layer)
+
     def dense(self, x: Float[Array, "m c"], weights: Weights) -> Float[Array, "m o"]:
         """A linear layer by a stored kernel times its gain, and its bias."""
-        kernel = weights["kernel"]
-        return layers.dense(x, self.gain(kernel) * kernel, weights["bias"])
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkRules(Rules):
-    """Computations of the layers of a network whose first layer normalises the images.
-
-    Attributes:
-        mean, std: the images' normaliser, in pixel units [0, 1].
-    """
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    def normalizer(self, dtype: Any) -> tuple[Float[Array, " c"], Float[Array, " c"]]:
-        """Mean and deviation of the images' normaliser, as arrays."""
-        return jnp.asarray(self.mean, dtype), jnp.asarray(self.std, dtype)
-
-
-def trained_logits(
-    run: Callable[..., tuple[Any, ...]],
-    rules: NetworkRules,
-    params: Weights,
-    statistics: Weights,
-    images: Images,
-    train: bool,
-) -> tuple[Float[Array, "m o"], Weights]:
-    """Logits of a batch of images in training, and the running statistics after it.
-
-    Args:
-        run: the forward pass, of (rules, params, statistics, images); its first output are the
-            logits, its last one the statistics.
-        rules: of a known architecture's network.
-        params, statistics: as in the network's variables.
-        images: pixels in [0, 1].
-        train: normalise by the batch's own mean and biased variance, differentiated through, and
-            move the running mean and variance, unbiased, by a tenth towards them; else normalise
-            by the running ones, and leave them.
-    """
-    own = replace(rules, training=True, measure=train, with_residuals=False)
-    logits, *_, new = run(own, params, statistics, images)
-    return logits, new
-
-
-def back_conv_norm(
-    rules: Rules,
-    x: Images,
-    g: Outputs,
-    weights: Weights,
-    statistics: Any,
-    visitor: Visitor,
-    stride: int = 1,
-    z: Outputs | None = None,
-) -> tuple[Images, Visited]:
-    """The cotangent of x from that of a convolution and normalisation, and the visitor's outputs.
-
-    Only the pullback of an `InstanceNorm` needs the convolution's output z, and computes it if it
-    is not given.
-    """
-    kernel, visited = weights["kernel"], []
-    norm = rules.norm(weights, statistics) if "scale" in weights else None
-    if isinstance(norm, InstanceNorm):
-        z = rules.convolve(x, kernel, stride) if z is None else z
-        g, visited = back_norm(z, g, norm, visitor)
-        norm = None
-    gain = rules.gain(kernel)
-    visited = visited + visitor.convolution(x, g, kernel, norm, stride, gain)
-    if norm is not None:
-        g = g * norm.factor
-    return layers.transposed_convolve(g, gain * kernel, x, stride), visited
-
-
-def back_norm(x: Images, g: Images, norm: AnyNorm, visitor: Visitor) -> tuple[Images, Visited]:
-    """The cotangent of x from that of its normalisation, and the visitor's outputs."""
-    standard, pull = jax.vjp(norm.standardize, x)
-    (dx,) = pull(g * norm.scale)
-    return dx, visitor.normalization(standard, g)
-
-
-def back_relu_conv_norm(
-    rules: Rules, x: Images, *layer: Any, **options: Any
-) -> tuple[Images, Visited]:
-    """`back_conv_norm` with its arguments, of a layer that begins with a ReLU."""
-    dx, visited = back_conv_norm(rules, jax.nn.relu(x), *layer, **options)
-    return back_relu(dx, x), visited
-
-
-def back_relu(g: Array, x: Array) -> Array:
-    """The cotangent of x from that of its ReLU."""
-    return jnp.where(x > 0, g, 0)
+        kernel, gain = weights["kernel"], self.gain(weights["kernel"])
+        y = jnp.matmul(x, gain * kernel, precision=PRECISION) + weights["bias"]
+        if self.tape is None:
+            return y
+        layer = Layer(x[:, None, None], kernel[None, None], gain=gain, biased=True)
+        return self.tape.note(y[:, None, None], layer)[:, 0, 0]

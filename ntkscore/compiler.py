@@ -11,7 +11,9 @@ from contextvars import ContextVar
 from functools import cached_property, lru_cache
 from typing import Any
 
-from ntkscore.lazy import jax
+import jax
+from jax.core import Tracer
+
 from ntkscore.platforms import platform
 
 OPTION = "xla_cpu_experimental_ynn_fusion_type"
@@ -69,7 +71,7 @@ class Compiled:
         self, function: Callable[..., Any], fusions: str, static: tuple[str, ...] = ()
     ) -> None:
         self._function, self._fusions, self._static = function, fusions, static
-        self._plain = jax.jit(function, static_argnames=static)
+        self._plain: Any = jax.jit(function, static_argnames=static)
 
     @cached_property
     def _fast(self) -> Callable[..., Any]:
@@ -78,7 +80,7 @@ class Compiled:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         leaves = jax.tree.leaves((arguments, named))
-        inside = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+        inside = any(isinstance(leaf, Tracer) for leaf in leaves)
         return (self._plain if inside or _for_any_layout.get() else self._fast)(*arguments, **named)
 
     def clear_cache(self) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from jaxtyping import Float, Int
 
@@ -187,34 +187,3 @@ def kernel_gradients(
     if strides[1] == 1:
         return out.reshape(-1, sides[0], c, sides[1], d)
     return out.reshape(-1, *sides, c, d).transpose(0, 1, 3, 2, 4)
-
-
-class ConvolutionGradient(NamedTuple):
-    """The gradients of a convolution's weights at m images (`ntkscore.model.LayerGradient`).
-
-    A linear layer is a 1×1 convolution of a pixel.
-
-    Attributes:
-        kernel: the weights, (k, k, c, d).
-        x: the layer's input, (m, h, w, c).
-        g: the cotangent of the convolution of x by the kernel, (m, h2, w2, d).
-    """
-
-    kernel: Array
-    x: Array
-    g: Array
-    stride: int = 1
-
-    @property
-    def gradients(self) -> Float[Array, "m k k c d"]:
-        """Each image's gradient of the weights."""
-        each = kernel_gradients(self.x, self.g, self.kernel.shape[:2], (self.stride,) * 2)
-        return each.transpose(0, 1, 3, 2, 4)
-
-    @property
-    def first(self) -> Float[Array, " m"]:
-        """Each image's gradient of the kernel's first weight alone."""
-        alone = ConvolutionGradient(
-            self.kernel[..., :1, :1], self.x[..., :1], self.g[..., :1], self.stride
-        )
-        return alone.gradients[:, 0, 0, 0, 0]

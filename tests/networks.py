@@ -8,6 +8,7 @@ import numpy as np
 
 from cells import layers
 from cells.layers import Norm
+from ntkscore.grams import PRECISION
 from ntkscore.model import Model
 
 Array = jax.Array
@@ -76,7 +77,8 @@ def small(params: Any, images: Array, index: Array, gain: float = 0.7) -> Array:
     y = jax.lax.switch(index, (pooled, strided), layers.average_pool_3x3(x))
     y += convolve(layers.average_pool_2x2(x), "shortcut")
     y = jnp.mean(jax.nn.relu(norm("head")(y)), (1, 2))
-    return layers.dense(y, gain * params["head"]["kernel"], params["head"]["bias"])
+    head = params["head"]
+    return jnp.matmul(y, gain * head["kernel"], precision=PRECISION) + head["bias"]
 
 
 def small_model(params: Any, index: Array) -> Model:

@@ -1,4 +1,4 @@
-"""Costs and counts of a genotype's network, which need no network.
+"""Convolutions and counts of a genotype's network, which need no network.
 
 The network is the DARTS code's for CIFAR: a stem of 3C channels, cells of which those at one and
 two thirds halve the image and double the channels, and a linear layer; normalisations have scale
@@ -6,9 +6,8 @@ and shift, poolings have none, and there is no auxiliary head.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from cells.cell_space import IMAGE_CHANNELS
+from cells.costs import IMAGE_CHANNELS, ConvGroup
 from cells.darts.genotype import (
     AVG_POOL,
     DIL_3,
@@ -33,88 +32,39 @@ FIELD = {SKIP: 0, AVG_POOL: 1, MAX_POOL: 2, SEP_3: 4, SEP_5: 8, DIL_3: 4, DIL_5:
 its pixels alike."""
 
 
-class ConvGroup(NamedTuple):
-    """Convolutions that are normalised together.
-
-    Attributes:
-        halvings: how often the image was halved before their output.
-        layers: their number.
-        weights: number of their weights, each of which multiplies once for every output pixel.
-        normalised: channels with a scale and a shift.
-    """
-
-    halvings: int
-    layers: int
-    weights: int
-    normalised: int
-
-
 def _operation(operation: int, strided: bool, halvings: int, channels: int) -> Iterator[ConvGroup]:
     """The convolutions of an edge, between nodes of so many channels."""
     if operation == SKIP and strided:
         # Two 1×1 convolutions with half of the channels each, one of them a pixel further.
-        yield ConvGroup(halvings, 2, channels**2, channels)
+        yield ConvGroup(halvings, channels**2, channels, 2)
     size = (SEPARABLE | DILATED).get(operation)
     if size is not None:
-        group = ConvGroup(halvings, 2, channels * size**2 + channels**2, channels)
+        group = ConvGroup(halvings, channels * size**2 + channels**2, channels, 2)
         yield from (group,) * (2 if operation in SEPARABLE else 1)
 
 
-def _conv_groups(genotype: Genotype, channels: int, layers: int) -> Iterator[ConvGroup]:
-    """All convolutions of the network, and at last its linear layer."""
-    before = last = STEM * channels
-    halvings, downsampled = 0, False
-    yield ConvGroup(0, 1, 9 * IMAGE_CHANNELS * last, last)
-    for cell in range(layers):
-        reduces = cell in (layers // 3, 2 * layers // 3)
-        # The older input has the size of the other, halved by two convolutions where they differ.
-        width = channels << (halvings + reduces)
-        yield ConvGroup(halvings, 1 + downsampled, before * width, width)
-        yield ConvGroup(halvings, 1, last * width, width)
-        halvings += reduces
-        for operation, source in genotype.reduce if reduces else genotype.normal:
-            yield from _operation(operation, reduces and source < NODES.start, halvings, width)
-        before, last, downsampled = last, len(NODES) * width, reduces
-    yield ConvGroup(halvings, 1, last, 0)
-
-
-def params(genotype: Genotype, channels: int = 16, layers: int = 8, num_classes: int = 10) -> int:
-    """Number of trainable parameters of the whole network.
+def convolutions(genotype: Genotype, channels: int, layers: int) -> Iterator[ConvGroup]:
+    """All convolutions of a genotype's network, and at last its linear layer.
 
     Args:
         genotype: the two cells.
         channels: width C of a node in the first cells.
         layers: number of cells.
-        num_classes: O, size of the linear layer.
-
-    Example:
-        >>> params(Genotype.parse("DARTS"), channels=36, layers=20)
-        3349342
     """
-    *groups, linear = _conv_groups(genotype, channels, layers)
-    head = (linear.weights + 1) * num_classes
-    return sum(each.weights + 2 * each.normalised for each in groups) + head
-
-
-def flops(
-    genotype: Genotype,
-    channels: int = 16,
-    layers: int = 8,
-    num_classes: int = 10,
-    image_side: tuple[int, int] = (32, 32),
-) -> int:
-    """Multiply-adds of all convolutions and the linear layer, for one image.
-
-    Args:
-        genotype, channels, layers, num_classes: as for `params`.
-        image_side: height and width of the image in pixels, multiples of 4.
-    """
-    *groups, linear = _conv_groups(genotype, channels, layers)
-    height, width = image_side
-    pixels = [(height >> halvings) * (width >> halvings) for halvings in range(3)]
-    return (
-        sum(pixels[each.halvings] * each.weights for each in groups) + linear.weights * num_classes
-    )
+    before = last = STEM * channels
+    halvings, downsampled = 0, False
+    yield ConvGroup(0, 9 * IMAGE_CHANNELS * last, last)
+    for cell in range(layers):
+        reduces = cell in (layers // 3, 2 * layers // 3)
+        # The older input has the size of the other, halved by two convolutions where they differ.
+        width = channels << (halvings + reduces)
+        yield ConvGroup(halvings, before * width, width, 1 + downsampled)
+        yield ConvGroup(halvings, last * width, width)
+        halvings += reduces
+        for operation, source in genotype.reduce if reduces else genotype.normal:
+            yield from _operation(operation, reduces and source < NODES.start, halvings, width)
+        before, last, downsampled = last, len(NODES) * width, reduces
+    yield ConvGroup(halvings, last)
 
 
 def structure(genotype: Genotype, layers: int = 8) -> dict[str, float]:
@@ -141,7 +91,7 @@ def structure(genotype: Genotype, layers: int = 8) -> dict[str, float]:
             depths[target] = max(depths[target], depths[source] + 1)
             fields[target] = max(fields[target], fields[source] + FIELD[operation])
     return {
-        "layers": sum(each.layers for each in _conv_groups(genotype, 1, layers)),
+        "layers": sum(each.layers for each in convolutions(genotype, 1, layers)),
         "n_sep": sum(operation in SEPARABLE for operation in operations),
         "n_dil": sum(operation in DILATED for operation in operations),
         "n_pool": sum(operation in POOLS for operation in operations),

@@ -29,9 +29,9 @@ from cells.darts.network import (
     Code,
     Shape,
     factorized_reduce,
-    operation,
+    operate,
 )
-from cells.rules import NetworkRules, Outputs, Weights
+from cells.rules import Outputs, Rules, Weights
 from ntkscore.grams import Images
 
 STEP = INPUTS + NODES
@@ -52,7 +52,6 @@ class Residuals(NamedTuple):
             (cell, edge, m, h, w, c).
         inputs: of each reduction cell, its two inputs, (2, m, 2h, 2w, c).
         reduction_middles: of each reduction cell, the same as `middles`, (edge, m, h, w, c).
-        features: the means over the pixels that the linear layer reads, (m, d).
     """
 
     images: Images
@@ -60,11 +59,10 @@ class Residuals(NamedTuple):
     middles: list[Float[Array, "t e m h w c"]]
     inputs: list[Places]
     reduction_middles: list[Places]
-    features: Float[Array, "m d"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellRules(NetworkRules):
+class CellRules(Rules):
     """Computations of the layers of one genotype's network.
 
     Attributes:
@@ -77,8 +75,11 @@ class CellRules(NetworkRules):
 
     def preprocess(self, x: Images, weights: Weights, stored: Any) -> tuple[Outputs, Any]:
         """ReLU, 1×1 convolution and normalisation."""
-        y, statistics, _ = self.conv_norm(jax.nn.relu(x), weights, stored)
-        return y, statistics
+        return self.relu_conv_norm(x, weights, stored)[:2]
+
+    def head(self, x: Images, weights: Weights) -> Float[Array, "m o"]:
+        """Logits of the last cell's output."""
+        return self.dense(jnp.mean(x, (1, 2)), weights)
 
 
 def merged(nodes: Places, first: int | Int[Array, ""]) -> Outputs:
@@ -122,7 +123,7 @@ def run_stage(
     nodes = nodes.at[:NODES].set(entering)
     nodes = nodes if downsampled is None else nodes.at[NODES].set(downsampled)
     skip = downsampled is not None
-    branches = [operation(rules, index, 1) for index in range(len(OPERATIONS))]
+    branches = [partial(operate, index, 1, rules) for index in range(len(OPERATIONS))]
 
     def edge(carry: Array, given: Any, first: Array) -> tuple[Array, Any]:
         index, source, target, *layer = given
@@ -199,10 +200,10 @@ def run_reduction(
 
     def branch(place: int) -> Any:
         stride, index = divmod(place, len(OPERATIONS))
-        operate = operation(rules, index, stride + 1)
+        run = partial(operate, index, stride + 1, rules)
         if stride:
-            return lambda nodes, source, *layer: operate(at(big, source), *layer)
-        return lambda nodes, source, *layer: operate(at(nodes, source - INPUTS), *layer)
+            return lambda nodes, source, *layer: run(at(big, source), *layer)
+        return lambda nodes, source, *layer: run(at(nodes, source - INPUTS), *layer)
 
     branches = [branch(place) for place in range(BOTH)]
 
@@ -229,8 +230,7 @@ def run(
     rules: CellRules, params: Weights, stored: Any, images: Images
 ) -> tuple[Float[Array, "m o"], Residuals, Any]:
     """Logits of images (pixels in [0, 1]), residuals, and the statistics to store."""
-    mean, std = rules.normalizer(images.dtype)
-    normalised, new = (images - mean) / std, {}
+    normalised, new = rules.normalized(images), {}
     stem, new["stem"], _ = rules.conv_norm(normalised, params["stem"], stored["stem"])
     last = padded_stem(stem, rules.shape.channels)
     stages, middles, inputs, reduction_middles = [], [], [], []
@@ -252,6 +252,5 @@ def run(
         stages.append(nodes)
         middles.append(middle)
         previous, last = (merged(nodes, len(nodes) - k * STEP - NODES) for k in (1, 0))
-    features = jnp.mean(last, (1, 2))
-    residuals = Residuals(normalised, stages, middles, inputs, reduction_middles, features)
-    return rules.dense(features, params["head"]), residuals, new
+    residuals = Residuals(normalised, stages, middles, inputs, reduction_middles)
+    return rules.head(last, params["head"]), residuals, new

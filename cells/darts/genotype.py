@@ -114,6 +114,9 @@ class Genotype:
         ((4, 1), (4, 0), (5, 0))
         >>> Genotype.parse(genotype.string).name
         'AdvRush'
+        >>> edges = [["sep_conv_3x3", 0], ["skip_connect", 1]] * 4
+        >>> Genotype(edges, edges).digits
+        '4031403140314031-4031403140314031'
     """
 
     normal: tuple[Edge, ...]
@@ -147,20 +150,6 @@ class Genotype:
     def cells(self) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
         """The edges of the normal and of the reduction cell."""
         return self.normal, self.reduce
-
-    @classmethod
-    def of(cls, normal: Any, reduce: Any) -> "Genotype":
-        """A genotype from two sequences of edges, their operations given by name or by number.
-
-        Raises:
-            GenotypeError: as for a genotype.
-
-        Example:
-            >>> edges = [["sep_conv_3x3", 0], ["skip_connect", 1]] * 4
-            >>> Genotype.of(edges, edges).digits
-            '4031403140314031-4031403140314031'
-        """
-        return cls(_edges(normal, "normal"), _edges(reduce, "reduce"))
 
     @classmethod
     def parse(cls, text: Any) -> "Genotype":

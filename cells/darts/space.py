@@ -1,6 +1,6 @@
 """DARTS as a `Space`: genotypes as data, one program for all of a size."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -8,12 +8,13 @@ import numpy as np
 
 from cells.cell_space import (
     STATISTICS,
+    WIDTH,
     CellSpace,
     Variables,
     bn_option,
-    channels_option,
     init_option,
 )
+from cells.costs import ConvGroup
 from cells.darts import counts
 from cells.darts.canonical import canonical
 from cells.darts.genotype import DIL_5, SEP_3, SEP_5, TARGETS, Genotype, Genotypes
@@ -48,12 +49,7 @@ class Darts(CellSpace):
     Attributes:
         channels: width C of a node in the first cells; reductions double it.
         layers: L, number of cells; those at ⌊L/3⌋ and ⌊2L/3⌋ are reduction cells.
-        init: how weights are drawn, a name in `cells.initializers.INITIALIZERS` but `ntk`.
-        bn: where the normalisation's statistics come from, a name in
-            `cells.normalization.NORMALIZATIONS`.
-
-    Raises:
-        InputError: if a value is not one that its description allows.
+        init, bn: as of every `StagedSpace`, but not `ntk`.
 
     Example:
         >>> space = Darts(channels=36, layers=20)
@@ -63,17 +59,15 @@ class Darts(CellSpace):
 
     name: ClassVar[str] = "darts"
     title: ClassVar[str] = "DARTS"
+    least: ClassVar[dict[str, int]] = {"channels": 1, "layers": LEAST_LAYERS}
     fewer: ClassVar[tuple[str, ...]] = ("n_pool",)
     sets: ClassVar[tuple[str, ...]] = ("distinct", "all", "published")
 
-    channels: int = channels_option()
+    channels: int = option(16, WIDTH)
     layers: int = option(8, "Number of cells, those at one and two thirds reductions.")
     # Fan-ins are those of the kernels' shapes, and preprocessing behind the stem has fewer inputs.
     init: str = init_option("ntk")
     bn: str = bn_option()
-
-    def __post_init__(self) -> None:
-        self.check(layers=LEAST_LAYERS)
 
     def parse(self, text: Any) -> Genotype:
         """A genotype from a paper's string, its digits or a published name."""
@@ -91,14 +85,9 @@ class Darts(CellSpace):
         """The digits and the published name."""
         return {"genotype": architecture.digits, "published": architecture.name}
 
-    def costs(self, architecture: Genotype) -> dict[str, float]:
-        """Trainable parameters, and multiply-adds for one image."""
-        shape = (self.channels, self.layers, self.task.num_classes)
-        height, width, _ = self.task.image_shape
-        return {
-            "params": counts.params(architecture, *shape),
-            "flops": counts.flops(architecture, *shape, (height, width)),
-        }
+    def convolutions(self, architecture: Genotype) -> Iterator[ConvGroup]:
+        """All convolutions, and at last the linear layer."""
+        return counts.convolutions(architecture, self.channels, self.layers)
 
     def structure(self, architecture: Genotype) -> dict[str, float]:
         """Layers of the network, and counts on the genotype's operations and paths."""

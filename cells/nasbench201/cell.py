@@ -1,4 +1,4 @@
-"""The cells of NAS-Bench-201, their names and their costs.
+"""The cells of NAS-Bench-201, their names and their convolutions.
 
 A cell has four nodes and six edges, in the order 0→1, 0→2, 1→2, 0→3, 1→3, 2→3, and each edge
 carries one of five operations. Source: Dong and Yang (2020), "NAS-Bench-201".
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from numbers import Integral, Number
 from typing import Any
 
-from cells.cell_space import IMAGE_CHANNELS
+from cells.costs import IMAGE_CHANNELS, ConvGroup
 from ntkscore.data.cell_index import digits_by_index, index_by_digits
 from ntkscore.errors import InputError
 from ntkscore.names import DIGITS, INDICES
@@ -154,66 +154,24 @@ class Cell:
             if other != digits[edge]
         )
 
-    def params(self, channels: int = 16, cells_per_stage: int = 5, num_classes: int = 10) -> int:
-        """Number of trainable parameters of the whole network, every edge counted.
+    def convolutions(self, channels: int, cells_per_stage: int) -> Iterator[ConvGroup]:
+        """All convolutions of a network of these cells, and at last its linear layer.
 
         Args:
             channels: width C of the first stage; the others have 2C and 4C.
             cells_per_stage: N, cells in each of the three stages.
-            num_classes: O, size of the linear layer.
-
-        Example:
-            >>> Cell.parse("323133").params()
-            1073466
         """
-        total = num_classes
-        for _, size, inputs, outputs, normalised, times in self._layers(
-            channels, cells_per_stage, num_classes
-        ):
-            total += times * (size * size * inputs * outputs + 2 * outputs * normalised)
-        return total + 2 * 4 * channels  # of the head's normalisation
-
-    def flops(
-        self,
-        channels: int = 16,
-        cells_per_stage: int = 5,
-        num_classes: int = 10,
-        image_side: tuple[int, int] = (32, 32),
-    ) -> int:
-        """Multiply-adds of all convolutions and the linear layer, for one image.
-
-        Args:
-            channels, cells_per_stage, num_classes: as for `params`.
-            image_side: height and width of the image in pixels, multiples of 4.
-        """
-        height, width = image_side
-        areas = [*((height >> stage) * (width >> stage) for stage in range(3)), 1]
-        return sum(
-            times * areas[stage] * size * size * inputs * outputs
-            for stage, size, inputs, outputs, _, times in self._layers(
-                channels, cells_per_stage, num_classes
-            )
-        )
-
-    def _layers(
-        self, channels: int, cells_per_stage: int, num_classes: int
-    ) -> Iterator[tuple[int, int, int, int, bool, int]]:
-        """The stage, kernel size, inputs, outputs, normalisation and number of equal convolutions.
-
-        The linear layer is a 1×1 convolution of one pixel, in a fourth stage.
-        """
-        operations = self.operations
-        yield 0, 3, IMAGE_CHANNELS, channels, True, 1
+        yield ConvGroup(0, 9 * IMAGE_CHANNELS * channels, channels)
         for stage in range(3):
             width = channels << stage
             if stage:
-                yield stage, 3, width // 2, width, True, 1
-                yield stage, 3, width, width, True, 1
-                yield stage, 1, width // 2, width, False, 1
+                # Two 3×3 convolutions, and a 1×1 one without normalisation beside them.
+                before = width // 2
+                yield ConvGroup(stage, (9 * (before + width) + before) * width, 2 * width, 3)
             for operation, size in KERNEL_SIZES.items():
-                times = cells_per_stage * operations.count(operation)
-                yield stage, size, width, width, True, times
-        yield 3, 1, 4 * channels, num_classes, False, 1
+                count = cells_per_stage * self.operations.count(operation)
+                yield ConvGroup(stage, count * (size * width) ** 2, count * width, count)
+        yield ConvGroup(3, 4 * channels, 4 * channels)
 
 
 def refuse_operations(names: Sequence[Any]) -> None:

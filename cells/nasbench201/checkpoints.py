@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cells.nasbench201.cell import EDGES, KERNEL_SIZES, OPERATIONS, Cell, CellError
+from cells.nasbench201.cell import KERNEL_SIZES, OPERATIONS, Cell, CellError
 from cells.nasbench201.network import STATISTICS, Shape, abstract_variables, fresh_variables
 from ntkscore.errors import UNREADABLE, InputError
 
@@ -25,35 +25,35 @@ Params = dict[str, Any]
 IGNORED = ("running_mean", "running_var", "num_batches_tracked")
 
 
-def _conv_norm(prefix: str, path: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The three entries of a sequence (…, convolution at 1, normalisation at 2)."""
-    yield f"{prefix}.1.weight", (*path, "kernel")
-    yield f"{prefix}.2.weight", (*path, "scale")
-    yield f"{prefix}.2.bias", (*path, "shift")
+Entry = tuple[str, tuple[str, ...], int | None]
+"""A name in PyTorch, a path in the parameters or statistics, and a place on its first axis."""
 
 
-def entries(cell: Cell, cells_per_stage: int) -> Iterator[tuple[str, tuple[str, ...], int | None]]:
-    """Entries of a state dict: torch name, path in the parameters, index on their first axis."""
-    yield "stem.0.weight", ("stem", "conv", "kernel"), None
-    yield "stem.1.weight", ("stem", "conv", "scale"), None
-    yield "stem.1.bias", ("stem", "conv", "shift"), None
+def entries(cell: Cell, cells_per_stage: int) -> Iterator[Entry]:
+    """Entries of a state dict."""
+
+    def normalised(
+        prefix: str, first: int, path: tuple[str, ...], place: int | None = None
+    ) -> Iterator[Entry]:
+        """A convolution at a place of a sequence, and the normalisation behind it."""
+        yield f"{prefix}.{first}.weight", (*path, "kernel"), place
+        yield f"{prefix}.{first + 1}.weight", (*path, "scale"), place
+        yield f"{prefix}.{first + 1}.bias", (*path, "shift"), place
+
+    yield from normalised("stem", 0, ("stem", "conv"))
     position = 0
     for stage in range(3):
         if stage:
             block = f"reduction_{stage}"
             for conv in ("conv_a", "conv_b"):
-                path = (block, conv, "conv")
-                for name, leaf in _conv_norm(f"cells.{position}.{conv}.op", path):
-                    yield name, leaf, None
+                yield from normalised(f"cells.{position}.{conv}.op", 1, (block, conv, "conv"))
             yield f"cells.{position}.downsample.1.weight", (block, "downsample", "kernel"), None
             position += 1
         for place in range(cells_per_stage):
-            for edge in range(len(EDGES)):
-                operation = cell.operations[edge]
+            for edge, operation in enumerate(cell.operations):
                 if operation in KERNEL_SIZES:
                     path = (f"stage_{stage}", f"edge_{edge}", OPERATIONS[operation])
-                    for name, leaf in _conv_norm(f"cells.{position}.layers.{edge}.op", path):
-                        yield name, leaf, place
+                    yield from normalised(f"cells.{position}.layers.{edge}.op", 1, path, place)
             position += 1
     yield "lastact.0.weight", ("head", "scale"), None
     yield "lastact.0.bias", ("head", "shift"), None
@@ -61,17 +61,14 @@ def entries(cell: Cell, cells_per_stage: int) -> Iterator[tuple[str, tuple[str, 
     yield "classifier.bias", ("head", "bias"), None
 
 
-def running_entries(
-    cell: Cell, cells_per_stage: int
-) -> Iterator[tuple[str, tuple[str, ...], int | None]]:
-    """Entries of the running statistics: torch name, path in the statistics, index there."""
+def running_entries(cell: Cell, cells_per_stage: int) -> Iterator[Entry]:
+    """Entries of the running statistics."""
     for name, path, place in entries(cell, cells_per_stage):
-        if not name.endswith(".bias") or name == "classifier.bias":
-            continue
-        # A layer's statistics are stored one level above its weights, except in the head.
-        layer = path[:-1] if path[0] == "head" else path[:-2]
-        for theirs, ours in (("running_mean", "mean"), ("running_var", "var")):
-            yield f"{name.removesuffix('bias')}{theirs}", (*layer, ours), place
+        if path[-1] == "shift":
+            # A layer's statistics are stored one level above its weights, except in the head.
+            layer = path[:-1] if path[0] == "head" else path[:-2]
+            for theirs, ours in (("running_mean", "mean"), ("running_var", "var")):
+                yield f"{name.removesuffix('bias')}{theirs}", (*layer, ours), place
 
 
 def _to_jax(array: np.ndarray) -> np.ndarray:
@@ -81,11 +78,6 @@ def _to_jax(array: np.ndarray) -> np.ndarray:
 
 def _to_torch(array: np.ndarray) -> np.ndarray:
     return array.transpose((3, 2, 0, 1)) if array.ndim == 4 else array.T
-
-
-def abstract_params(shape: Shape) -> Params:
-    """A network's parameters as shapes only."""
-    return abstract_variables(shape)["params"]
 
 
 def read_state_dict(
@@ -110,7 +102,9 @@ def read_state_dict(
     """
     entire = {name.removeprefix("module."): value for name, value in state.items()}
     weights = {name: value for name, value in entire.items() if not name.endswith(IGNORED)}
-    params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), abstract_params(shape))
+    params = jax.tree.map(
+        lambda leaf: np.zeros(leaf.shape, np.float32), abstract_variables(shape)["params"]
+    )
     _fill(params, weights, entries(cell, shape.cells_per_stage), cell)
     if weights:
         raise CellError(

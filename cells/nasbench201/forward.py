@@ -5,7 +5,6 @@ edge's digit selects the operation, so that one compiled program serves every ce
 known when it is traced, the loop is unrolled, and nothing else is computed.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from jaxtyping import Array, Float, Int
 from cells import layers
 from cells.choice import add_at, at, choose, scan_edges
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
-from cells.rules import NetworkRules, Outputs, Rules, Weights
+from cells.rules import Outputs, Rules, Weights
 from ntkscore.grams import Images
 
 SOURCES, TARGETS = np.array(EDGES, np.int32).T
@@ -37,7 +36,6 @@ class Residuals(NamedTuple):
         nodes: of each stage, (node, m, h, w, c); cell t has the nodes 3t … 3t + 3, its last is the
             next cell's first.
         middles: of each reduction block, between its two convolutions.
-        features: the means over the pixels that the linear layer reads, (m, c).
         convolved: of each stage, the outputs of its edges' convolutions before normalisation,
             (edge, m, h, w, c); or None where the backward pass does not need them.
     """
@@ -45,32 +43,27 @@ class Residuals(NamedTuple):
     images: Images
     nodes: list[Float[Array, "k m h w c"]]
     middles: list[Images]
-    features: Float[Array, "m c"]
     convolved: list[Float[Array, "e m h w c"] | None]
 
 
-def operation(rules: Rules, index: int) -> Callable[..., tuple[Images, Any, Images | None]]:
-    """An edge's operation as a function of (x, weights, statistics).
+def operate(
+    index: int, rules: Rules, x: Images, weights: Weights, statistics: Any
+) -> tuple[Images, Any, Images | None]:
+    """The output of an edge's operation, and the statistics to store.
 
-    It returns the output, the statistics to store, and a convolution's output before
-    normalisation, where the backward pass needs it (else None).
+    The third output is a convolution's before normalisation, where the backward pass needs it.
     """
-
-    def operate(x: Images, weights: Weights, statistics: Any) -> Any:
-        unused = jnp.zeros_like(x) if rules.instance else None
-        if index in KERNEL_SIZES:
-            of_conv = weights[OPERATIONS[index]]
-            y, statistics, z = rules.conv_norm(jax.nn.relu(x), of_conv, statistics)
-            return y, statistics, z if rules.instance else None
-        if index == NONE:
-            return jnp.zeros_like(x), statistics, unused
-        return (x if index == SKIP else layers.average_pool_3x3(x)), statistics, unused
-
-    return operate
+    unused = jnp.zeros_like(x) if rules.instance else None
+    if index in KERNEL_SIZES:
+        y, statistics, z = rules.relu_conv_norm(x, weights[OPERATIONS[index]], statistics)
+        return y, statistics, z if rules.instance else None
+    if index == NONE:
+        return jnp.zeros_like(x), statistics, unused
+    return (x if index == SKIP else layers.average_pool_3x3(x)), statistics, unused
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellRules(NetworkRules):
+class CellRules(Rules):
     """Computations of the layers, blocks and stages of one cell's network.
 
     Attributes:
@@ -84,10 +77,18 @@ class CellRules(NetworkRules):
     ) -> tuple[Outputs, Outputs, dict[str, Any]]:
         """A reduction block's output, the one between its convolutions, and its statistics."""
         a, b = (weights[name]["conv"] for name in ("conv_a", "conv_b"))
-        middle, first, _ = self.conv_norm(jax.nn.relu(x), a, stored["conv_a"], 2)
-        y, second, _ = self.conv_norm(jax.nn.relu(middle), b, stored["conv_b"])
-        shortcut = self.convolve(layers.average_pool_2x2(x), weights["downsample"]["kernel"])
-        return y + shortcut, middle, {"conv_a": first, "conv_b": second}
+        middle, first, _ = self.relu_conv_norm(x, a, stored["conv_a"], 2)
+        y, second, _ = self.relu_conv_norm(middle, b, stored["conv_b"])
+        return y + self.shortcut(x, weights), middle, {"conv_a": first, "conv_b": second}
+
+    def shortcut(self, x: Images, weights: Weights) -> Outputs:
+        """What a reduction block adds to its second convolution's output."""
+        return self.convolve(layers.average_pool_2x2(x), weights["downsample"]["kernel"])
+
+    def head(self, x: Images, weights: Weights, statistics: Any) -> tuple[Float[Array, "m o"], Any]:
+        """Logits of the last stage's output, and the last normalisation's statistics."""
+        y, statistics = self.normalize(x, weights, statistics)
+        return self.dense(jnp.mean(jax.nn.relu(y), (1, 2)), weights), statistics
 
     def stage(
         self, x: Images, weights: Weights, stored: Weights
@@ -97,17 +98,20 @@ class CellRules(NetworkRules):
         Without residuals the last node alone.
         """
 
-        branches = [operation(self, index) for index in range(len(OPERATIONS))]
+        def branch(index: int) -> Any:
+            def from_place(nodes: Array, place: Any, *layer: Any) -> Any:
+                x = nodes if place is None else at(nodes, place)
+                return operate(index, self, x, *layer)
 
-        def from_place(operate: Any) -> Any:
-            return lambda nodes, source, *layer: operate(at(nodes, source), *layer)
+            return from_place
+
+        branches = [branch(index) for index in range(len(OPERATIONS))]
 
         def edge(nodes: Any, given: Any) -> tuple[Any, Any]:
             digit, source, target, *layer = given
-            if isinstance(nodes, list):
-                y, *outputs = choose(digit, branches, nodes[source], *layer)
-            else:  # Each branch reads the node by itself, so that `none` copies nothing.
-                y, *outputs = choose(digit, [*map(from_place, branches)], nodes, source, *layer)
+            # Each branch reads the node by itself, so that `none` copies nothing.
+            read = (nodes[source], None) if isinstance(nodes, list) else (nodes, source)
+            y, *outputs = choose(digit, branches, *read, *layer)
             return add_at(nodes, target, y), tuple(outputs)
 
         def through(nodes: Any, first: Any, layers: tuple[Weights, Weights]) -> tuple[Any, Any]:
@@ -139,8 +143,7 @@ def run(
 ) -> tuple[Float[Array, "m o"], Residuals, Any]:
     """Logits of images (pixels in [0, 1]), residuals, and the statistics to store."""
     new = {}
-    mean, std = rules.normalizer(images.dtype)
-    normalised = (images - mean) / std
+    normalised = rules.normalized(images)
     x, new["stem"], _ = rules.conv_norm(normalised, params["stem"]["conv"], stored["stem"])
     nodes, middles, convolved = [], [], []
     for stage in range(3):
@@ -153,8 +156,5 @@ def run(
         nodes.append(filled)
         convolved.append(outputs)
         x = filled[-1]
-    head = params["head"]
-    y, new["head"] = rules.normalize(x, head, stored["head"])
-    features = jnp.mean(jax.nn.relu(y), (1, 2))
-    residuals = Residuals(normalised, nodes, middles, features, convolved)
-    return rules.dense(features, head), residuals, new
+    logits, new["head"] = rules.head(x, params["head"], stored["head"])
+    return logits, Residuals(normalised, nodes, middles, convolved), new

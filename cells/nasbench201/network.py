@@ -5,17 +5,18 @@ one compiled program serves every cell of a shape, and a weight depends only on 
 place and its operation.
 """
 
-from collections.abc import Mapping
+import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from cells.cell_space import IMAGE_CHANNELS, STATISTICS, Variables
+from cells.cell_space import STATISTICS, Variables
+from cells.costs import IMAGE_CHANNELS
 from cells.initializers import INITIALIZERS, bias_init
 from cells.nasbench201.cell import CONV_1X1, EDGES, KERNEL_SIZES, OPERATIONS
 from cells.rules import Weights
@@ -37,40 +38,6 @@ class Shape:
     channels: int = 16
     cells_per_stage: int = 5
     num_classes: int = 10
-
-
-class Layers(nn.Module):
-    """Weights by name, each drawn from a key that flax makes of its path and its turn in its layer.
-
-    Attributes:
-        shapes: of the weights, in mappings by the layers' names.
-        init_name: how they are drawn, a name in `INITIALIZERS`.
-        depth: copies of a stage's layers, one for each of its cells.
-    """
-
-    shapes: Mapping[str, Any]
-    init_name: str
-    depth: int
-
-    @nn.compact
-    def __call__(self, *_: None) -> tuple[None, None]:
-        draws = {
-            "kernel": INITIALIZERS[self.init_name].kernel,
-            "scale": nn.initializers.ones,
-            "shift": nn.initializers.zeros,
-        }
-        stacked = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}}
-        for name, shape in self.shapes.items():
-            if name == "bias":
-                draws[name] = bias_init(self.init_name, self.shapes["kernel"][0])
-            if name in draws:
-                self.param(name, draws[name], shape, DTYPE)
-                continue
-            kind: Any = Layers
-            if name.startswith("stage"):
-                kind = nn.scan(Layers, **stacked, length=self.depth)  # type: ignore[arg-type]
-            kind(shape, self.init_name, self.depth, name=name)(None)
-        return None, None
 
 
 def layers_of(shape: Shape) -> dict[str, Any]:
@@ -105,9 +72,35 @@ def layers_of(shape: Shape) -> dict[str, Any]:
 
 
 def draw(shape: Shape, init_name: str, key: PRNGKeyArray) -> Variables:
-    """Untrained weights of all cells of a shape, and statistics that nothing has measured."""
-    layers = Layers(layers_of(shape), init_name, shape.cells_per_stage)
-    return fresh_variables(layers.init(key)["params"])
+    """Untrained weights of all cells of a shape, and statistics that nothing has measured.
+
+    They are those that flax has drawn, from keys of a weight's path and turn in its layer. The
+    turns go on in a stage, whose three weights of a layer flax has declared twice.
+    """
+
+    def drawn(layers: Weights, path: str, key: PRNGKeyArray, first: int) -> dict[str, Any]:
+        def weight(name: str, size: Any, turn: int) -> Any:
+            if isinstance(size, dict):
+                return drawn(size, path + name, key, first)
+            if name in ("scale", "shift"):
+                return jnp.full(size, float(name == "scale"), DTYPE)
+            kernel = INITIALIZERS[init_name].kernel
+            initializer = bias_init(init_name, layers["kernel"][0]) if name == "bias" else kernel
+            digest = hashlib.sha1(path.encode() + bytes([turn])).digest()
+            number = np.uint32(int.from_bytes(digest[:4], "big"))
+            return initializer(jax.random.fold_in(key, number), size, DTYPE)
+
+        turns = enumerate(layers.items(), first)
+        return {name: weight(name, size, turn) for turn, (name, size) in turns}
+
+    params: dict[str, Any] = {}
+    for name, layers in layers_of(shape).items():
+        if name.startswith("stage"):
+            of_cell = lambda key, name=name, layers=layers: drawn(layers, name, key, 4)  # noqa: E731
+            params[name] = jax.vmap(of_cell)(jax.random.split(key, shape.cells_per_stage))
+        else:
+            params[name] = drawn(layers, name, key, 1)
+    return fresh_variables(params)
 
 
 def fresh_variables(params: Weights) -> Variables:

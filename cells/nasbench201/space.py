@@ -1,6 +1,6 @@
 """NAS-Bench-201 as a `Space`: cells as digits, one program for all of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,12 +10,13 @@ import numpy as np
 
 from cells.cell_space import (
     STATISTICS,
+    WIDTH,
     CellSpace,
     Variables,
     bn_option,
-    channels_option,
     init_option,
 )
+from cells.costs import ConvGroup
 from cells.nasbench201 import paths
 from cells.nasbench201.canonical import canonical, distinct_cells
 from cells.nasbench201.cell import (
@@ -34,7 +35,7 @@ from ntkscore.options import option
 
 if TYPE_CHECKING:
     from cells.nasbench201 import checkpoints, drawing, forward, network, parity, passes
-else:  # These import JAX and flax.
+else:  # These import JAX.
     checkpoints = Lazy("cells.nasbench201.checkpoints")
     drawing = Lazy("cells.nasbench201.drawing")
     forward = Lazy("cells.nasbench201.forward")
@@ -60,12 +61,7 @@ class NASBench201(CellSpace):
     Attributes:
         channels: width C of the first stage; the others have 2C and 4C.
         cells_per_stage: N, cells in each of the three stages.
-        init: how weights are drawn, a name in `cells.initializers.INITIALIZERS`.
-        bn: where the normalisation's statistics come from, a name in
-            `cells.normalization.NORMALIZATIONS`.
-
-    Raises:
-        InputError: if a value is not one that its description allows.
+        init, bn: as of every `StagedSpace`.
 
     Example:
         >>> space = NASBench201(channels=8, cells_per_stage=1)
@@ -77,19 +73,17 @@ class NASBench201(CellSpace):
 
     name: ClassVar[str] = "nasbench201"
     title: ClassVar[str] = "NAS-Bench-201"
+    least: ClassVar[dict[str, int]] = {"channels": 1, "cells_per_stage": 1}
     fewer: ClassVar[tuple[str, ...]] = ("path_pools",)
     # Chosen by the frozen studies `default-score` and `default-order` of experiments; of one seed
     # λ_min/trace is too noisy.
     order: ClassVar[str] = "params+layers+path_pools+field+clean.lambda_min_normalized"
     seeds: ClassVar[int] = 3
 
-    channels: int = channels_option()
+    channels: int = option(16, WIDTH)
     cells_per_stage: int = option(5, "Cells in each of the three stages.")
     init: str = init_option()
     bn: str = bn_option()
-
-    def __post_init__(self) -> None:
-        self.check(cells_per_stage=1)
 
     def parse(self, text: Any) -> Cell:
         """A cell from its index, its six digits or its genotype string."""
@@ -112,14 +106,9 @@ class NASBench201(CellSpace):
         """The benchmark's index and the six digits."""
         return {"cell": architecture.index, "digits": architecture.digits}
 
-    def costs(self, architecture: Cell) -> dict[str, float]:
-        """Trainable parameters, and multiply-adds for one image."""
-        shape = (self.channels, self.cells_per_stage, self.task.num_classes)
-        height, width, _ = self.task.image_shape
-        return {
-            "params": architecture.params(*shape),
-            "flops": architecture.flops(*shape, (height, width)),
-        }
+    def convolutions(self, architecture: Cell) -> Iterator[ConvGroup]:
+        """All convolutions, and at last the linear layer."""
+        return architecture.convolutions(self.channels, self.cells_per_stage)
 
     def structure(self, architecture: Cell) -> dict[str, float]:
         """Layers of the network, and counts on the cell's paths from input to output."""

@@ -12,7 +12,6 @@ Source: Wu et al. (2024), "Robust NAS under adversarial training", equations 1 a
 
 import itertools
 import re
-from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -93,8 +92,35 @@ class Skips:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResidualSpace(Space):
-    """Residual networks of a width, with any pattern of skips; its attributes are `Residual`'s."""
+class Residual(Space):
+    """Residual fully connected networks of a width, with any pattern of skips.
+
+    A point is flattened and divided by its length. All entries of all weights are N(0, 1/m).
+
+    Attributes:
+        depth: L, layers of the networks that `architectures` lists; a pattern of another length
+            is a network of another depth.
+        width: m, features of each hidden layer.
+        activation: σ of every hidden layer of a network that names none, of `ACTIVATIONS`.
+        activation_scaling: `width` for σ(√m z)/√m, which is σ itself where σ is homogeneous and
+            keeps the others' pre-activations from vanishing as m grows; `literal` for σ as printed.
+        output_scale: `literal` for f as printed, `sqrt_width` for √m f, the scaling in which
+            training is lazy.
+
+    Raises:
+        InputError: if a value is not one that its description allows.
+
+    Source: Wu et al. (2024), "Robust NAS under adversarial training", equation 1.
+
+    Example:
+        >>> space = Residual(depth=5, width=32)
+        >>> [skips.pattern for skips in space.architectures("all")][:3]
+        ['000', '001', '010']
+        >>> space.costs(space.parse("010"))["params"]
+        101696
+    """
+
+    name: ClassVar[str] = "residual"
 
     depth: int = option(6, "Layers of the residual networks that are listed.")
     width: int = option(64, "Features of each hidden layer.")
@@ -112,21 +138,22 @@ class ResidualSpace(Space):
         check_choices(self)
         check_least(self, depth=3, width=1)
 
-    @abstractmethod
     def sizes(self, layers: int) -> list[tuple[int, ...]]:
-        """Shapes of the weights W_1 … W_L."""
+        """Shapes of W_1 … W_L, each (in, out)."""
+        inputs, m = int(np.prod(self.task.image_shape)), self.width
+        return [(inputs, m), *[(m, m)] * (layers - 2), (m, self.task.num_classes)]
 
-    @abstractmethod
     def scaled(self, weights: Weights) -> Weights:
-        """Weights of the variances that the space asks for, from weights of variance 1."""
+        """Weights of variance 1/m."""
+        return [weight / self.width**0.5 for weight in weights]
 
-    @abstractmethod
-    def flattened(self, points: Float[Array, "n ..."]) -> Array:
-        """Points in the shape that the first layer takes."""
+    def flattened(self, points: Float[Array, "n ..."]) -> Float[Array, "n d"]:
+        """Points as vectors."""
+        return points.reshape(len(points), -1)
 
-    @abstractmethod
-    def product(self, x: Array, weight: Array) -> Array:
-        """Pre-activations of a hidden layer, from its input and its weights."""
+    def product(self, x: Float[Array, "n d"], weight: Float[Array, "d m"]) -> Float[Array, "n m"]:
+        """x · W."""
+        return jnp.matmul(x, weight, precision="highest")
 
     @property
     def pixels(self) -> int:
@@ -247,56 +274,7 @@ class ResidualSpace(Space):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Residual(ResidualSpace):
-    """Residual fully connected networks of a width, with any pattern of skips.
-
-    A point is flattened and divided by its length. All entries of all weights are N(0, 1/m).
-
-    Attributes:
-        depth: L, layers of the networks that `architectures` lists; a pattern of another length
-            is a network of another depth.
-        width: m, features of each hidden layer.
-        activation: σ of every hidden layer of a network that names none, of `ACTIVATIONS`.
-        activation_scaling: `width` for σ(√m z)/√m, which is σ itself where σ is homogeneous and
-            keeps the others' pre-activations from vanishing as m grows; `literal` for σ as printed.
-        output_scale: `literal` for f as printed, `sqrt_width` for √m f, the scaling in which
-            training is lazy.
-
-    Raises:
-        InputError: if a value is not one that its description allows.
-
-    Source: Wu et al. (2024), "Robust NAS under adversarial training", equation 1.
-
-    Example:
-        >>> space = Residual(depth=5, width=32)
-        >>> [skips.pattern for skips in space.architectures("all")][:3]
-        ['000', '001', '010']
-        >>> space.costs(space.parse("010"))["params"]
-        101696
-    """
-
-    name: ClassVar[str] = "residual"
-
-    def sizes(self, layers: int) -> list[tuple[int, ...]]:
-        """Shapes of W_1 … W_L, each (in, out)."""
-        inputs, m = int(np.prod(self.task.image_shape)), self.width
-        return [(inputs, m), *[(m, m)] * (layers - 2), (m, self.task.num_classes)]
-
-    def scaled(self, weights: Weights) -> Weights:
-        """Weights of variance 1/m."""
-        return [weight / self.width**0.5 for weight in weights]
-
-    def flattened(self, points: Float[Array, "n ..."]) -> Float[Array, "n d"]:
-        """Points as vectors."""
-        return points.reshape(len(points), -1)
-
-    def product(self, x: Float[Array, "n d"], weight: Float[Array, "d m"]) -> Float[Array, "n m"]:
-        """x · W."""
-        return jnp.matmul(x, weight, precision="highest")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResidualConvolutional(ResidualSpace):
+class ResidualConvolutional(Residual):
     """Residual convolutional networks of a width, with any pattern of skips.
 
     The last axis of a point is its channels, the others are flattened to one axis of p pixels, and
@@ -304,7 +282,6 @@ class ResidualConvolutional(ResidualSpace):
     Each pixel has output weights of its own.
 
     Attributes:
-        depth, width, activation, activation_scaling, output_scale: as for `Residual`.
         filter_size: κ, pixels of a filter, an odd number.
         hidden_variance: of the weights W_2 … W_{L−1}: `1/m`, as the text has it, or `1/(κm)`, with
             which their spectral norms are at most 3 for every κ, as a lemma there asks. The others'

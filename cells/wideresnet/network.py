@@ -16,10 +16,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from cells.cell_space import IMAGE_CHANNELS, STATISTICS, Variables
+from cells.cell_space import STATISTICS, Variables
+from cells.costs import IMAGE_CHANNELS
 from cells.initializers import INITIALIZERS, bias_init
 from cells.layers import unmeasured, untrained_norm
-from cells.rules import NetworkRules, Weights
+from cells.rules import Rules, Weights
 from cells.wideresnet.stages import Block
 from ntkscore.grams import Images
 from ntkscore.trace.compiled import Chain, have_values
@@ -35,7 +36,7 @@ class Piece:
         stride: of a block, in pixels.
     """
 
-    rules: NetworkRules
+    rules: Rules
     compute: Callable[..., tuple[Array, Weights]]
     stride: int = 1
 
@@ -48,9 +49,7 @@ class Piece:
         return self.measured(x, variables["params"], variables[STATISTICS])[0]
 
 
-def pieces(
-    rules: NetworkRules, statistics: Weights, params: Weights
-) -> Sequence[tuple[Piece, Variables]]:
+def pieces(rules: Rules, statistics: Weights, params: Weights) -> Sequence[tuple[Piece, Variables]]:
     """A network's pieces, first to last, with their weights and statistics."""
     found = [(Piece(rules, stem), params["stem"], {})]
     for stage, both in enumerate(zip(params["stages"], statistics["stages"], strict=True)):
@@ -60,7 +59,7 @@ def pieces(
     return [(piece, {"params": own, STATISTICS: stored}) for piece, own, stored in found]
 
 
-def passes(rules: NetworkRules, params: Weights, statistics: Weights) -> Chain | None:
+def passes(rules: Rules, params: Weights, statistics: Weights) -> Chain | None:
     """The passes of a network at these statistics, whose pieces share their programs with others.
 
     None inside of a function that is compiled, and so is one program.
@@ -70,7 +69,7 @@ def passes(rules: NetworkRules, params: Weights, statistics: Weights) -> Chain |
 
 
 def run(
-    rules: NetworkRules, params: Weights, statistics: Weights, images: Images
+    rules: Rules, params: Weights, statistics: Weights, images: Images
 ) -> tuple[Float[Array, "m o"], Weights]:
     """Logits of images, and the normalisations' statistics to store.
 
@@ -90,15 +89,14 @@ def run(
 
 
 def stem(
-    rules: NetworkRules, images: Images, weights: Weights, stored: Weights, stride: int
+    rules: Rules, images: Images, weights: Weights, stored: Weights, stride: int
 ) -> tuple[Float[Array, "m h w d"], Weights]:
     """The images, normalised, and their first convolution; no statistics."""
-    mean, std = rules.normalizer(images.dtype)
-    return rules.convolve((images - mean) / std, weights["kernel"], stride), stored
+    return rules.convolve(rules.normalized(images), weights["kernel"], stride), stored
 
 
 def block(
-    rules: NetworkRules, x: Images, weights: Weights, stored: Weights, stride: int
+    rules: Rules, x: Images, weights: Weights, stored: Weights, stride: int
 ) -> tuple[Float[Array, "m h2 w2 d"], Weights]:
     """A block's output, and its statistics."""
     y, first = rules.normalize(x, weights["norm1"], stored["norm1"])
@@ -112,7 +110,7 @@ def block(
 
 
 def head(
-    rules: NetworkRules, x: Images, weights: Weights, stored: Weights, stride: int
+    rules: Rules, x: Images, weights: Weights, stored: Weights, stride: int
 ) -> tuple[Float[Array, "m o"], Weights]:
     """Logits of what the last block returns, and the last normalisation's statistics."""
     x, stored = rules.normalize(x, weights, stored)
@@ -162,11 +160,8 @@ def draw(
             "bias": bias_init(init_name, width)(bias, (num_classes,), jnp.float32),
         },
     }
-    statistics = {
-        "stages": [
-            [{"norm1": unmeasured(b.before), "norm2": unmeasured(b.after)} for b in blocks]
-            for blocks in stages
-        ],
-        "head": unmeasured(width),
-    }
-    return {"params": params, STATISTICS: statistics}
+    of_blocks = [
+        [{"norm1": unmeasured(b.before), "norm2": unmeasured(b.after)} for b in blocks]
+        for blocks in stages
+    ]
+    return {"params": params, STATISTICS: {"stages": of_blocks, "head": unmeasured(width)}}

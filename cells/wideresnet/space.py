@@ -1,9 +1,8 @@
 """Wide residual networks as a `Space`: arrays of each network have shapes of their own."""
 
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cells.cell_space import (
@@ -14,6 +13,7 @@ from cells.cell_space import (
     bn_option,
     init_option,
 )
+from cells.costs import ConvGroup
 from cells.wideresnet.stages import STAGES, Stages
 from ntkscore.lazy import Array, Lazy, jax
 from ntkscore.options import option
@@ -37,12 +37,7 @@ class WideResNet(StagedSpace):
 
     Attributes:
         channels: C, of the stem; stage i has 2^(i−1) · C times its widening factor.
-        init: how weights are drawn, a name in `cells.initializers.INITIALIZERS`.
-        bn: where the normalisation's statistics come from, a name in
-            `cells.normalization.NORMALIZATIONS`.
-
-    Raises:
-        InputError: if a value is not one that its description allows.
+        init, bn: as of every `StagedSpace`.
 
     Source: Zagoruyko and Komodakis (2016), "Wide residual networks"; Huang et al. (2023),
     "Revisiting residual networks for adversarial robustness".
@@ -61,9 +56,6 @@ class WideResNet(StagedSpace):
     init: str = init_option()
     bn: str = bn_option()
 
-    def __post_init__(self) -> None:
-        self.check()
-
     def parse(self, text: Any) -> Stages:
         """A network from depths and widths such as `4-4-4x10-10-10`, or from `WRN-28-10`."""
         return Stages.parse(text)
@@ -72,14 +64,9 @@ class WideResNet(StagedSpace):
         """Depths and widths of the stages."""
         return {"stages": str(architecture)}
 
-    def costs(self, architecture: Stages) -> dict[str, float]:
-        """Trainable parameters, and multiply-adds for one image."""
-        sizes = self.channels, self.task.num_classes
-        height, width, _ = self.task.image_shape
-        return {
-            "params": architecture.params(*sizes),
-            "flops": architecture.flops(*sizes, (height, width)),
-        }
+    def convolutions(self, architecture: Stages) -> Iterator[ConvGroup]:
+        """All convolutions, and at last the linear layer."""
+        return architecture.convolutions(self.channels)
 
     def structure(self, architecture: Stages) -> dict[str, float]:
         """Layers, depth, receptive field, and the sum of the widening factors."""
@@ -107,13 +94,13 @@ class WideResNet(StagedSpace):
         return jax.tree.map(lambda leaf: leaf.astype(dtype), drawn)
 
     @property
-    def rules(self) -> "rules.NetworkRules":
-        """Computations of the layers."""
-        return rules.NetworkRules(**self.of_layers)
+    def run(self) -> Callable[..., tuple[Any, ...]]:
+        """The forward pass."""
+        return network.run
 
-    def logits(self, variables: Variables, code: Any, points: Array) -> Array:
-        """Logits of the forward pass."""
-        return network.run(self.rules, variables["params"], variables[STATISTICS], points)[0]
+    def rules(self, code: Any) -> "rules.Rules":
+        """Computations of the layers."""
+        return rules.Rules(**self.of_layers)
 
     def prepared(
         self, code: Any, variables: Variables, images: Array | None
@@ -121,10 +108,6 @@ class WideResNet(StagedSpace):
         """The statistics; and the passes, to be derived where the network is one program."""
         params, statistics = variables["params"], variables[STATISTICS]
         if images is not None:
-            measuring = replace(self.rules, measure=True)
+            measuring = replace(self.rules(code), measure=True)
             _, statistics = network.run(measuring, params, statistics, images)
-        return statistics, network.passes(self.rules, params, statistics)
-
-    def training(self, architecture: Stages) -> Callable[..., tuple[Array, Any]]:
-        """A network's logits and new statistics."""
-        return partial(rules.trained_logits, network.run, self.rules)
+        return statistics, network.passes(self.rules(code), params, statistics)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from cells.cell_space import IMAGE_CHANNELS
+from cells.costs import IMAGE_CHANNELS, ConvGroup
 from ntkscore.errors import InputError
 
 STAGES = 3
@@ -29,12 +29,6 @@ class Block(NamedTuple):
     def projects(self) -> bool:
         """Whether the shortcut is a convolution, since the shape changes."""
         return self.stride > 1 or self.before != self.after
-
-    @property
-    def weights(self) -> tuple[int, int]:
-        """Entries of the kernels that see the block's input, and of the second convolution's."""
-        seeing = (9 + self.projects) * self.before * self.after
-        return seeing, 9 * self.after**2
 
 
 @dataclass(frozen=True, order=True)
@@ -110,40 +104,17 @@ class Stages:
             before = after
         return stages
 
-    def params(self, channels: int = 16, num_classes: int = 10) -> int:
-        """Number of trainable parameters.
-
-        Example:
-            >>> Stages.parse("WRN-28-10").params()
-            36479194
-        """
-        blocks = [block for stage in self.blocks(channels) for block in stage]
-        last = blocks[-1].after
-        of_norms = sum(2 * (block.before + block.after) for block in blocks)
-        of_blocks = sum(sum(block.weights) for block in blocks)
-        stem, head = 9 * IMAGE_CHANNELS * channels, 2 * last + (last + 1) * num_classes
-        return stem + of_norms + of_blocks + head
-
-    def flops(
-        self,
-        channels: int = 16,
-        num_classes: int = 10,
-        image_side: tuple[int, int] = (32, 32),
-    ) -> int:
-        """Multiply-adds of all convolutions and the linear layer, for one image.
-
-        Args:
-            channels: C, of the stem.
-            num_classes: O, size of the linear layer.
-            image_side: height and width of the image in pixels, multiples of 4.
-        """
-        height, width = image_side
-        total, last = 9 * IMAGE_CHANNELS * channels * height * width, channels
-        for stage, blocks in enumerate(self.blocks(channels)):
-            pixels = (height >> stage) * (width >> stage)
-            total += pixels * sum(sum(block.weights) for block in blocks)
-            last = blocks[-1].after
-        return total + last * num_classes
+    def convolutions(self, channels: int = 16) -> Iterator[ConvGroup]:
+        """All convolutions, for a stem of C = `channels` channels, and at last the linear layer."""
+        yield ConvGroup(0, 9 * IMAGE_CHANNELS * channels)
+        stages = self.blocks(channels)
+        for stage, blocks in enumerate(stages):
+            for block in blocks:
+                seeing = (9 + block.projects) * block.before + 9 * block.after
+                normalised, layers = block.before + block.after, 2 + block.projects
+                yield ConvGroup(stage, seeing * block.after, normalised, layers)
+        width = stages[-1][-1].after
+        yield ConvGroup(3, width, width)
 
     def structure(self, channels: int = 16) -> dict[str, float]:
         """Counts beside the costs.

@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from cells.residual import ResidualConvolutional, Skips
 from cells.residual.activations import ACTIVATIONS
-from cells.residual.networks import ResidualSpace
+from cells.residual.networks import Residual
 from experiments.theory.gaussian import mean, moments
 from ntkscore.errors import InputError
 
@@ -26,7 +26,7 @@ OFF = 1e-5
 
 
 def infinite_ntk(
-    space: ResidualSpace, architecture: Skips | str, points: Float[np.ndarray, "n ..."]
+    space: Residual, architecture: Skips | str, points: Float[np.ndarray, "n ..."]
 ) -> Float[np.ndarray, "n n"]:
     """The kernel of a space's network as its width grows, in float64.
 

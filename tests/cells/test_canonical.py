@@ -11,12 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cell_functions import compare_all, function_key
 
 from cells.nasbench201 import EDGES, OPERATIONS, SIZE, Cell, all_cells, distinct_cells
-from cells.nasbench201.canonical import canonical, compare_all, function_key, representatives
+from cells.nasbench201.canonical import canonical, representatives
 from cells.nasbench201.cell import AVG_POOL, KERNEL_SIZES, NONE, SKIP
-from cells.nasbench201.checkpoints import Params, abstract_params
-from cells.nasbench201.network import fresh_variables
+from cells.nasbench201.checkpoints import Params
+from cells.nasbench201.network import abstract_variables, fresh_variables
 from cells.nasbench201.space import NASBench201
 from ntkscore import Task
 from ntkscore.data.tables import load_table
@@ -67,7 +68,7 @@ def params() -> Params:
             values = rng.normal(0, 0.5, leaf.shape)
         return values.astype(np.float32)
 
-    return jax.tree_util.tree_map_with_path(draw, abstract_params(NETWORK))
+    return jax.tree_util.tree_map_with_path(draw, abstract_variables(NETWORK)["params"])
 
 
 def live_convolutions(cell: Cell) -> dict[int, int]:

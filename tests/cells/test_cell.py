@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cells.nasbench201 import EDGES, OPERATIONS, SIZE, Cell, CellError, all_cells
-from cells.nasbench201.checkpoints import abstract_params, write_state_dict
-from cells.nasbench201.network import Shape
+from cells.nasbench201.checkpoints import write_state_dict
+from cells.nasbench201.network import Shape, abstract_variables
 from cells.nasbench201.paths import structure
 from cells.nasbench201.space import NASBench201
 from ntkscore.data.benchmarks import load_operations
@@ -216,22 +216,24 @@ def test_neighbours_differ_in_one_edge_and_are_mutual() -> None:
     [("333333", 1_531_546), ("323133", 1_073_466), ("341231", 587_386), ("000000", 73_306)],
 )
 def test_parameter_counts_of_the_benchmark(digits: str, params: int) -> None:
-    assert Cell.from_digits(digits).params() == params
+    assert NASBench201().costs(Cell.from_digits(digits))["params"] == params
 
 
 def test_multiply_adds_of_the_best_cell() -> None:
-    assert round(Cell.from_digits("323133").flops() / 1e6, 2) == 153.27
-    nothing, small, large = (Cell.from_digits(f"{d}14410").flops() for d in "023")
-    assert nothing == Cell.from_digits("000000").flops()
+    def flops(digits: str) -> float:
+        return NASBench201().costs(Cell.from_digits(digits))["flops"]
+
+    assert round(flops("323133") / 1e6, 2) == 153.27
+    nothing, small, large = (flops(f"{d}14410") for d in "023")
+    assert nothing == flops("000000")
     assert (
         large - nothing == 9 * (small - nothing) == 9 * 5 * 16**2 * (32**2 + 4 * 16**2 + 16 * 8**2)
     )
     head = 64 * 10
-    whole, quarter = (Cell(2581).flops(image_side=(n, n)) - head for n in (32, 16))
-    assert whole == 4 * quarter
-    for shape in ((16, 64), (64, 16)):
-        space = NASBench201().on(Task((*shape, 3), 10))
-        assert space.costs(Cell(2581))["flops"] == whole + head
+    sides = ((32, 32), (16, 16), (16, 64), (64, 16))
+    spaces = [NASBench201().on(Task((*shape, 3), 10)) for shape in sides]
+    whole, quarter, *others = (space.costs(Cell(2581))["flops"] - head for space in spaces)
+    assert whole == 4 * quarter and others == [whole, whole]
 
 
 @pytest.mark.parametrize(("channels", "cells_per_stage", "classes"), [(4, 1, 10), (16, 5, 120)])
@@ -239,12 +241,13 @@ def test_parameters_are_those_of_the_written_state_dict(
     channels: int, cells_per_stage: int, classes: int
 ) -> None:
     network = Shape(channels, cells_per_stage, classes)
-    params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.int8), abstract_params(network))
+    sizes = {"channels": channels, "cells_per_stage": cells_per_stage}
+    space = NASBench201(task=Task(num_classes=classes), **sizes)
+    shapes = abstract_variables(network)["params"]
+    params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.int8), shapes)
     for index in random.Random(1).sample(range(SIZE), 10):
         state = write_state_dict({"params": params}, Cell(index), network)
-        assert sum(leaf.size for leaf in state.values()) == Cell(index).params(
-            channels, cells_per_stage, classes
-        )
+        assert sum(leaf.size for leaf in state.values()) == space.costs(Cell(index))["params"]
 
 
 ROUTES = ((3,), (0, 4), (1, 5), (0, 2, 5))

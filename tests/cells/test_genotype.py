@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cells.darts.canonical import RENAMINGS, canonical
-from cells.darts.counts import flops, params, structure
+from cells.darts.counts import structure
 from cells.darts.genotype import (
     CHOICES,
     NODES,
@@ -23,6 +23,7 @@ from cells.darts.genotype import (
 )
 from cells.darts.published import PUBLISHED
 from cells.darts.space import Darts
+from ntkscore.task import Task
 
 DARTS = Genotype.parse("DARTS")
 PRINTED = (
@@ -107,7 +108,7 @@ def test_parse_accepts_every_form(text: Any) -> None:
 
 def test_a_genotype_is_a_value_whose_operations_may_be_named() -> None:
     named = [[OPERATIONS[operation], source] for operation, source in DARTS.normal]
-    same = Genotype.of(named, [(np.int64(o), np.int8(s)) for o, s in DARTS.reduce])
+    same = Genotype(named, [(np.int64(o), np.int8(s)) for o, s in DARTS.reduce])
     assert same == DARTS and hash(same) == hash(DARTS) and min(draws(9)) < max(draws(9))
     assert {type(number) for edge in same.reduce for number in edge} == {int}
 
@@ -184,7 +185,7 @@ def test_bad_input_is_refused_with_its_place(text: str, expected: str, got: str)
 @pytest.mark.parametrize("edges", [3, DARTS.normal[:7], [3] * 8, [("best", 0)] * 8, [(4, 2)] * 8])
 def test_edges_that_are_none_are_refused(edges: Any) -> None:
     with pytest.raises(GenotypeError, match=r"^expected (8 edges in|edge 1 of) reduce.*, got "):
-        Genotype.of(DARTS.normal, edges)
+        Genotype(DARTS.normal, edges)
 
 
 @given(st.integers(0, len(PRINTED)), st.integers(0, 20), st.text("()[]',=0 \n-#éx", max_size=6))
@@ -286,11 +287,13 @@ def test_cells_of_the_space_are_counted() -> None:
 
 def test_costs_are_those_of_the_published_code() -> None:
     """DARTS prints "param size = 3.349342MB"; the others are counted on its PyTorch modules."""
-    assert params(DARTS, channels=36, layers=20) == 3_349_342
-    assert flops(DARTS, channels=36, layers=20) == 528_359_040
-    assert params(DARTS, num_classes=100) - params(DARTS) == 90 * (4 * 64 + 1)
+    published = Darts(channels=36, layers=20).costs(DARTS)
+    assert published == {"params": 3_349_342, "flops": 528_359_040}
+    tasks = (Task(), Task(num_classes=100), Task((8, 32, 3)))
+    usual, classes, narrow = (Darts().on(task).costs(DARTS) for task in tasks)
+    assert classes["params"] - usual["params"] == 90 * (4 * 64 + 1)
     head = 4 * 64 * 10
-    assert flops(DARTS) - head == 4 * (flops(DARTS, image_side=(8, 32)) - head)
+    assert usual["flops"] - head == 4 * (narrow["flops"] - head)
 
 
 def test_a_row_of_counts() -> None:
@@ -308,8 +311,8 @@ def test_parameters_are_those_of_a_published_table(data_dir: Path) -> None:
         rows = list(csv.DictReader(file))
     assert len(rows) == 223
     for row in rows:
-        genotype = Genotype.of(json.loads(row["normal"]), json.loads(row["reduce"]))
-        counts = structure(genotype) | {"params": params(genotype)}
+        genotype = Genotype(json.loads(row["normal"]), json.loads(row["reduce"]))
+        counts = Darts().counted(genotype)
         for name in ("params", "n_sep", "n_dil", "n_pool", "n_skip"):
             assert counts[name] == int(row[name])
 
@@ -319,8 +322,8 @@ def test_a_genotype_keeps_numbers_whatever_it_is_made_of() -> None:
     edges = [["sep_conv_3x3", 0], ["skip_connect", 1]] * 4
     made = Genotype(edges, tuple(map(tuple, edges)))  # type: ignore[arg-type]
     assert made.digits == "4031403140314031-4031403140314031"
-    assert made == Genotype.of(edges, edges) == Genotype.parse(made.string)
-    assert len({made, Genotype.of(edges, edges)}) == 1
+    assert made == Genotype(edges, edges) == Genotype.parse(made.string)
+    assert len({made, Genotype(edges, edges)}) == 1
     numbers = [(np.int64(4), np.int64(0)), (3, 1)] * 4
     assert Genotype(numbers, numbers) == made  # type: ignore[arg-type]
     with pytest.raises(GenotypeError, match=r"with one of the operations none, .*, got 'conv'"):

@@ -13,12 +13,13 @@ from flax_nasbench201 import Network
 from networks import digits
 
 from cells.initializers import INITIALIZERS, bias_init, gain
-from cells.layers import average_pool_2x2, average_pool_3x3, convolve, measure, transposed_convolve
+from cells.layers import average_pool_2x2, average_pool_3x3, convolve, transposed_convolve
 from cells.nasbench201 import EDGES, OPERATIONS, SIZE, Cell
 from cells.nasbench201.cell import KERNEL_SIZES
-from cells.nasbench201.checkpoints import Params, abstract_params
-from cells.nasbench201.network import fresh_variables
+from cells.nasbench201.checkpoints import Params
+from cells.nasbench201.network import abstract_variables, fresh_variables
 from cells.nasbench201.space import NASBench201
+from cells.normalization import measure
 from ntkscore import Task
 
 Array = jax.Array
@@ -59,7 +60,9 @@ def init() -> Init:
 @pytest.fixture(scope="module")
 def fresh() -> dict[str, Any]:
     """The statistics of an untouched network: mean 0, variance 1."""
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), abstract_params(space().sizes))
+    zeros = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape), abstract_variables(space().sizes)["params"]
+    )
     return fresh_variables(zeros)["batch_stats"]
 
 
@@ -72,7 +75,7 @@ def params() -> Params:
     def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
         return rng.normal(*spread[path[-1].key], leaf.shape).astype(np.float32)
 
-    return jax.tree_util.tree_map_with_path(draw, abstract_params(space().sizes))
+    return jax.tree_util.tree_map_with_path(draw, abstract_variables(space().sizes)["params"])
 
 
 Apply = Callable[[dict[str, Any], Array, Array], Array]

@@ -525,5 +525,5 @@ def test_costs_are_those_that_nares_prints(
     assert round(counted / 1e6, 2) == flops
     sizes = itertools.product(*[DEPTHS] * 3, *[WIDTHS] * 3)
     every = [Stages(each[:3], each[3:]) for each in sizes]
-    fewer = sum(each.flops() + normalised(each) < counted for each in every)
+    fewer = sum(space.costs(each)["flops"] + normalised(each) < counted for each in every)
     assert (len(every), fewer + 1) == (15_625, place)

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 from tiny import OPTIONS, REPOSITORY, RESIDUAL_OPTIONS, invoke, refused
 
-from cells.nasbench201 import Cell
 from ntkscore.analysis import frames
 from ntkscore.kernels.joint import KERNELS
 from ntkscore.measures.registry import NETWORK
@@ -62,7 +61,6 @@ def test_score_prints_a_sheet_of_the_network_that_it_scored() -> None:
     assert "cell 2581, digits 323133, 17,606 parameters (1,073,466 as trained)" in text
     assert "ρ = 8/255" in text and "lambda_min_normalized" in text
     assert "channels 4, cells_per_stage 1" in " ".join(text.split())
-    assert f"{Cell(2581).params(4, 1):,}" == "17,606"
 
 
 @pytest.mark.slow
@@ -90,8 +88,7 @@ def test_rank_prints_the_parameters_of_the_benchmarks_network_for_these_classes(
     invoke("score", "323133", *OPTIONS, "--data", data, "--out", tmp_path / "run")
     text = invoke("rank", tmp_path / "run", "--format", "json").stdout
     (row,) = json.loads(text)
-    assert row["params"] == Cell(2581).params(num_classes=100)
-    assert row["params"] == Cell(2581).params() + 90 * 65
+    assert row["params"] == 1_073_466 + 90 * 65
 
 
 @pytest.mark.slow

@@ -139,7 +139,7 @@ def test_the_published_files_have_the_accuracies_that_were_read_from_them(data_d
     table = load_table(folder)
     with (read / "tiny_robustbench_darts.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    keys = [Genotype.of(json.loads(r["normal"]), json.loads(r["reduce"])).digits for r in rows]
+    keys = [Genotype(json.loads(r["normal"]), json.loads(r["reduce"])).digits for r in rows]
     table = in_keys_of(Darts(), table)
     assert table.own == tuple(keys) and len(keys) == 223
     columns = {

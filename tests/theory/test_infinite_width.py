@@ -9,7 +9,6 @@ import pytest
 from theory_networks import unit_points
 
 from cells.residual import Residual, ResidualConvolutional
-from cells.residual.networks import ResidualSpace
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.sphere import CapAttack
 from experiments.theory.studies.setting import network
@@ -64,9 +63,7 @@ def test_convolutional_kernels_are_the_reference(size: int, variance: str) -> No
         (ResidualConvolutional(width=256, hidden_variance="1/(κm)", activation="swish"), "1"),
     ],
 )
-def test_wide_networks_are_within_three_standard_errors_of_it(
-    space: ResidualSpace, name: str
-) -> None:
+def test_wide_networks_are_within_three_standard_errors_of_it(space: Residual, name: str) -> None:
     """At attacked points too."""
     points = unit_points(3, 5, 3)
     points[0, 2] = 0  # an empty pixel, for those that have pixels

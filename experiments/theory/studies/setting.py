@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from cells.residual.networks import ResidualSpace
+from cells.residual.networks import Residual
 from ntkscore.task import Task
 
 
 @lru_cache
-def _apply(space: ResidualSpace, shape: Any) -> Any:
+def _apply(space: Residual, shape: Any) -> Any:
     """One function for all networks of a shape: their skips and weights are its arguments."""
     return lambda code, weights, points: space.model(shape, weights, code, points).apply(
         weights, points
@@ -21,7 +21,7 @@ def _apply(space: ResidualSpace, shape: Any) -> Any:
 
 
 def network(
-    space: ResidualSpace, name: str, points: np.ndarray, seed: int
+    space: Residual, name: str, points: np.ndarray, seed: int
 ) -> tuple[jax.tree_util.Partial, PyTree]:
     """Function and weights W^{[1]}, float32, of a `Model` with one output, for compiled functions.
 
