@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import PyTree
 from numpy.typing import ArrayLike
 
 from ntkscore.errors import InputError
-from ntkscore.lazy import jax, jnp
+from ntkscore.lazy import PyTree, jax, jnp
 from ntkscore.results.atomic import make_folder, publish, writing_to
 
 Tree = TypeVar("Tree", bound=PyTree)
