@@ -18,10 +18,11 @@ from ntkscore.platforms import platform
 
 OPTION = "xla_cpu_experimental_ynn_fusion_type"
 TRAINING = "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
+"""What YNNPACK computes of programs of training, of their attacks, and of many cells."""
 NETWORK = "LIBRARY_FUSION_TYPE_REDUCE"
-"""For the passes of networks: what YNNPACK computes of them."""
+"""The same of the passes of any network."""
 GRAMS = "LIBRARY_FUSION_TYPE_DOT"
-"""For Gram matrices of gradients."""
+"""The same of Gram matrices of gradients."""
 _for_any_layout = ContextVar("for_any_layout", default=False)
 
 
@@ -58,8 +59,8 @@ def _is_known() -> bool:
     return True
 
 
-class Compiled:
-    """What `jax.jit` gives, with these options where it is no part of another program.
+class Jit:
+    """What `jax.jit` gives, with `compiler_options` where it is no part of another program.
 
     Args:
         function: to compile.

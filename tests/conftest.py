@@ -192,7 +192,7 @@ def zoo(torch: ModuleType) -> ModuleType:
     """torchvision's networks."""
     if importlib.util.find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed: see make oracles")
-    from zoo.torch_func import models
+    from zoo.in_torch import models
 
     return models
 

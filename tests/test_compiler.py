@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ntkscore import compiler
-from ntkscore.compiler import GRAMS, OPTION, Compiled, compiler_options, for_any_layout
+from ntkscore.compiler import GRAMS, OPTION, Jit, compiler_options, for_any_layout
 
 
 def test_options_are_those_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,7 @@ def test_options_count_where_a_program_is_no_part_of_another(
         return compiler_options(fusions)
 
     monkeypatch.setattr(compiler, "compiler_options", options)
-    power = Compiled(lambda x, *, k: x**k, GRAMS, static=("k",))
+    power = Jit(lambda x, *, k: x**k, GRAMS, static=("k",))
     x = jnp.arange(3.0)
     inside = jax.jit(lambda x: power(x, k=2) + 1)(x)
     slope = jax.vmap(jax.grad(lambda x: power(x, k=2)))(x)

@@ -58,7 +58,8 @@ def compiled(
 
 def spread_cells(count: int) -> list[Cell]:
     """Distinct cells at even steps of the parameter count."""
-    params = {cell: NASBench201().costs(cell)["params"] for cell in distinct_cells()}
+    space = NASBench201()
+    params = {cell: space.costs(cell)["params"] for cell in distinct_cells()}
     ordered = sorted(params, key=lambda cell: (params[cell], cell.index))
     places = np.linspace(0, len(ordered) - 1, count).round().astype(int)
     return [ordered[place] for place in places]

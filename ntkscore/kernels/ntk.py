@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree, Shaped
 
-from ntkscore.compiler import NETWORK, Compiled
+from ntkscore.compiler import NETWORK, Jit
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision
 from ntkscore.kernels.checks import (
@@ -261,7 +261,7 @@ def _at_once(
         found = evaluate(network, points, labels, *choices, "layerwise", 1, forward)
         return found.gram[0], logits, network.apply(params, beside_another(points))[0]
 
-    program = passes.programs.setdefault(choices, Compiled(compute, NETWORK))
+    program = passes.programs.setdefault(choices, Jit(compute, NETWORK))
     gram, logits, among = program(model.params, points, labels)
     passes.check(model.params, points, logits)
     check_coupling(model, logits, points, among)

@@ -19,7 +19,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree, Shaped
 
-from ntkscore.compiler import NETWORK, Compiled
+from ntkscore.compiler import NETWORK, Jit
 from ntkscore.disk import from_disk, keeper
 from ntkscore.errors import InputError
 from ntkscore.grams import GramByKind, groups_of
@@ -83,14 +83,14 @@ class BlockPasses:
 
     def __init__(self, traced: TracedPasses, memory: int) -> None:
         self.traced, self.memory = traced, memory
-        self._forward = Compiled(traced.forward, NETWORK)
+        self._forward = Jit(traced.forward, NETWORK)
         self._gradient = self._backward(traced.gradient)
         self._factors = self._backward(traced.factors)
         self._activations = self._backward(traced.activations)
-        self._pullbacks = Compiled(traced.pullbacks, NETWORK)
-        self._rectifier_values = Compiled(traced.rectifier_values, NETWORK)
-        self.standardized = Compiled(traced.standardized, NETWORK)
-        self.unnormalized = Compiled(traced.unnormalized, NETWORK)
+        self._pullbacks = Jit(traced.pullbacks, NETWORK)
+        self._rectifier_values = Jit(traced.rectifier_values, NETWORK)
+        self.standardized = Jit(traced.standardized, NETWORK)
+        self.unnormalized = Jit(traced.unnormalized, NETWORK)
         self.kinds_of = traced.kinds_of
         self._fresh = jax.jit(partial(normalizations.are_fresh, traced.program))
         self.right: set[tuple[str, str]] = set()
@@ -142,7 +142,7 @@ class BlockPasses:
                 _, residuals = self.traced.forward(params, points)
             return function(params, residuals, *cotangent)
 
-        return Compiled(run, NETWORK)
+        return Jit(run, NETWORK)
 
     @cached_property
     def bytes_each(self) -> int:

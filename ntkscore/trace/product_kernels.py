@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ntkscore.compiler import GRAMS, Compiled
+from ntkscore.compiler import GRAMS, Jit
 from ntkscore.grams import PRECISION
 from ntkscore.platforms import platform
 from ntkscore.trace.pairs import CHUNK_BYTES, Pairs
@@ -60,7 +60,7 @@ def cheaper_by_positions(products: Sequence[Product], count: int, pairs: Pairs) 
     return each * positions**2 * sum(sides) < (positions + each) * prod(sides)
 
 
-@partial(Compiled, fusions=GRAMS, static=("products", "sizes", "pairs"))
+@partial(Jit, fusions=GRAMS, static=("products", "sizes", "pairs"))
 def gram(
     products: tuple[Product, ...],
     sizes: tuple[int, ...],
@@ -148,10 +148,11 @@ def _sum_over_rows(
 
 def _by_columns(rows: Float[Array, "m ..."], visit: Callable[[Array], Array]) -> Array:
     """The sum of a function of rows over their columns; on a CPU of some columns at a time."""
-    rows = lax.optimization_barrier(rows.reshape(len(rows), -1))
+    rows = rows.reshape(len(rows), -1)
     pieces = rows.shape[1] // CPU_COLUMNS
     if platform() != "cpu" or pieces <= 1:
         return visit(rows)
+    rows = lax.optimization_barrier(rows)
 
     def seen(piece: Int[Array, ""]) -> Array:
         return visit(lax.dynamic_slice_in_dim(rows, piece * CPU_COLUMNS, CPU_COLUMNS, 1))

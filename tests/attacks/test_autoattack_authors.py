@@ -236,6 +236,7 @@ def applied(weights: Any, x: jax.Array) -> jax.Array:
 def trained(torch: ModuleType, data_dir: Any) -> tuple[Any, Any, Any]:
     """A small network trained against FGSM on 4,000 images of CIFAR-10, and 200 others."""
     from torch import nn
+    from zoo.in_torch import train
 
     images = load_images("cifar10", data_dir)
     x = (
@@ -246,17 +247,5 @@ def trained(torch: ModuleType, data_dir: Any) -> tuple[Any, Any, Any]:
     torch.manual_seed(0)
     layers = [nn.Conv2d(3, 12, 3, 2, 1), nn.ReLU(), nn.Conv2d(12, 24, 3, 2, 1), nn.ReLU()]
     network = nn.Sequential(*layers, nn.Flatten(), nn.Linear(24 * 16, 10))
-    optimizer = torch.optim.Adam(network.parameters(), 2e-3)
-    rho, loss = 8 / 255, nn.functional.cross_entropy
-    for _ in range(8):
-        for rows in torch.randperm(4000).split(100):
-            change = ((torch.rand_like(x[rows]) * 2 - 1) * rho).requires_grad_()
-            loss(network(x[rows] + change), y[rows]).backward()
-            assert change.grad is not None
-            change = (change + 1.25 * rho * change.grad.sign()).clamp(-rho, rho).detach()
-            optimizer.zero_grad()
-            loss(network((x[rows] + change).clamp(0, 1)), y[rows]).backward()
-            optimizer.step()
-    for parameter in network.parameters():
-        parameter.requires_grad_(False)
-    return network.eval(), x[4000:], y[4000:]
+    train(network, x[:4000], y[:4000], 8 / 255)
+    return network.requires_grad_(False), x[4000:], y[4000:]

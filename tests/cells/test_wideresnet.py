@@ -367,48 +367,6 @@ def test_a_table_of_ones_own_from_rank_to_the_page(tmp_path: Path) -> None:
     assert "2-1-1x1-2-1" in page.read_text(encoding="utf-8")
 
 
-def torch_network(torch: Any, stages: Stages, classes: int, seed: int) -> Any:
-    """The network of NARes, in PyTorch, from what its authors' code defines, drawn as there.
-
-    A stem of 16 channels, 3×3; blocks of BN, ReLU, a 3×3 convolution, twice, the first with the
-    stride (1, 2, 2 by stage); a bare 1×1 convolution as shortcut, taken after the first ReLU, where
-    the shape changes; BN, ReLU, the mean over the pixels, a linear layer. Convolutions are normal
-    of variance 2/(area · outputs); the linear layer has PyTorch's weights, and no bias at first.
-    """
-    torch.manual_seed(seed)
-    layers = torch.nn
-
-    def convolution(before: int, after: int, size: int, stride: int = 1) -> Any:
-        made = layers.Conv2d(before, after, size, stride, size // 2, bias=False)
-        layers.init.normal_(made.weight, 0, (2 / (size**2 * after)) ** 0.5)
-        return made
-
-    class TorchBlock(layers.Module):
-        def __init__(self, before: int, after: int, stride: int) -> None:
-            super().__init__()
-            self.norm1, self.norm2 = layers.BatchNorm2d(before), layers.BatchNorm2d(after)
-            self.conv1 = convolution(before, after, 3, stride)
-            self.conv2 = convolution(after, after, 3)
-            changes = stride > 1 or before != after
-            self.shortcut = convolution(before, after, 1, stride) if changes else None
-
-        def forward(self, x: Any) -> Any:
-            y = self.norm1(x).relu()
-            beside = x if self.shortcut is None else self.shortcut(y)
-            return self.conv2(self.norm2(self.conv1(y)).relu()) + beside
-
-    made, before = [convolution(3, 16, 3)], 16
-    for stage, (depth, width) in enumerate(zip(stages.depths, stages.widths, strict=True)):
-        after = 16 * 2**stage * width
-        for place in range(depth):
-            made.append(TorchBlock(before, after, 2 if stage and not place else 1))
-            before = after
-    linear = layers.Linear(before, classes)
-    layers.init.zeros_(linear.bias)
-    last = (layers.BatchNorm2d(before), layers.ReLU(), layers.AdaptiveAvgPool2d(1))
-    return layers.Sequential(*made, *last, layers.Flatten(), linear)
-
-
 def from_torch(module: Any) -> tuple[Any, Any]:
     """Our weights and statistics of such a network, block after block."""
 
@@ -447,8 +405,10 @@ def by_stage(stages: Stages, blocks: list[Any]) -> list[list[Any]]:
 @pytest.mark.parametrize("name", ["1-1-1x1-1-1", "2-1-3x2-1-1", "4-1-2x1-2-3"])
 def test_it_is_the_network_that_nares_trained(double: None, torch: Any, name: str) -> None:
     """Logits at the same weights and statistics, its counts, and where its weights differ."""
+    from zoo.in_torch import wide_resnet
+
     stages = Stages.parse(name)
-    module = torch_network(torch, stages, 10, seed=0).double()
+    module = wide_resnet(stages).double()
     x = torch.rand(4, 3, 32, 32, dtype=torch.float64)
     with torch.no_grad():
         for parameter in module.parameters():  # no scale is one, no shift or bias zero
@@ -481,8 +441,10 @@ def test_it_is_the_network_that_nares_trained(double: None, torch: Any, name: st
 
 def test_weights_are_drawn_as_nares_draws_them(torch: Any) -> None:
     """`he_conv`: convolutions by their outputs, linear weights PyTorch's, and no bias."""
+    from zoo.in_torch import wide_resnet
+
     stages = Stages.parse("1-1-1x8-8-8")
-    theirs, _ = from_torch(torch_network(torch, stages, 10, seed=0))
+    theirs, _ = from_torch(wide_resnet(stages))
     theirs["stages"] = by_stage(stages, theirs.pop("blocks"))
     ours = WideResNet(init="he_conv").draw(stages, 0, jnp.float32)["params"]
     leaves = [[np.asarray(leaf) for leaf in jax.tree.leaves(of)] for of in (ours, theirs)]

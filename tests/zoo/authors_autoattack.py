@@ -16,6 +16,7 @@ from torch import nn
 
 from experiments.page import markdown_table
 from ntkscore import from_torch, load_images, robustness
+from zoo.in_torch import train
 
 RHO, TRAINED, ATTACKED = 8 / 255, 4000, 200
 
@@ -30,21 +31,6 @@ def network_of(width: int) -> nn.Sequential:
     return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(2 * width * 64, 10))
 
 
-def train(network: nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
-    """Eight epochs against FGSM from random points."""
-    torch.manual_seed(0)
-    optimizer, loss = torch.optim.Adam(network.parameters(), 2e-3), nn.functional.cross_entropy
-    for _ in range(8):
-        for rows in torch.randperm(len(x)).split(100):
-            change = ((torch.rand_like(x[rows]) * 2 - 1) * RHO).requires_grad_()
-            (slope,) = torch.autograd.grad(loss(network(x[rows] + change), y[rows]), change)
-            change = (change + 1.25 * RHO * slope.sign()).clamp(-RHO, RHO).detach()
-            optimizer.zero_grad()
-            loss(network((x[rows] + change).clamp(0, 1)), y[rows]).backward()
-            optimizer.step()
-    network.eval()
-
-
 def measure(
     data: Annotated[Path, typer.Argument(help="The folder of CIFAR-10's folder.")],
     width: Annotated[int, typer.Option(help="Channels of the first convolution.")] = 16,
@@ -54,8 +40,9 @@ def measure(
     pixels = images.images[: TRAINED + ATTACKED].astype(np.float32) / 255
     x = torch.tensor(pixels).permute(0, 3, 1, 2).contiguous()
     labels = np.asarray(images.labels[: TRAINED + ATTACKED], np.int32)
+    torch.manual_seed(0)
     y, network = torch.tensor(labels).long(), network_of(width)
-    train(network, x[:TRAINED], y[:TRAINED])
+    train(network, x[:TRAINED], y[:TRAINED], RHO)
     model = from_torch(network, pixels[:2])
     network.requires_grad_(False)
     rows = []
