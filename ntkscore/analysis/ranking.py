@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
+from ntkscore.analysis.frames import default_of
 from ntkscore.analysis.percentiles import Population
 from ntkscore.analysis.score_names import ScoreSum
 from ntkscore.errors import InputError
@@ -108,3 +109,10 @@ def non_dominated(objectives: Float[np.ndarray, "n k"]) -> Bool[np.ndarray, " n"
         if found[place]:
             front = np.vstack([front, row])
     return found
+
+
+def sum_for(
+    rows: pd.DataFrame, by: ScoreSum | None, space: Space, among: Population | None
+) -> ScoreSum:
+    """The score to rank by: a reference's, else the one asked for, else the rows' default."""
+    return among.by if among is not None else by or default_of(rows, space)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from ntkscore.analysis.frames import default_of, network_table, pick_rho, score_table
+from ntkscore.analysis.frames import network_table, pick_rho, score_table
 from ntkscore.analysis.percentiles import Population, population, shipped_population
-from ntkscore.analysis.ranking import Ranking
+from ntkscore.analysis.ranking import Ranking, sum_for
 from ntkscore.analysis.score_names import ScoreSum
 from ntkscore.config import Config
 from ntkscore.data.costs import with_costs
@@ -184,7 +184,7 @@ class Run:
         seeds = sorted(set(rows["seed"].tolist()))
         scored = self.results.configuration, seeds, rows["rho"].iloc[0], score, space
         population = population_of(among, *scored)
-        order = population.by if population is not None else score or default_of(rows, space)
+        order = sum_for(rows, score, space, population)
         return Ranking.of(scores, order, space, population, pareto)
 
     def correlate(

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ntkscore.analysis.frames import default_of, network_table, pick_rho
-from ntkscore.analysis.ranking import check_pareto, non_dominated, objectives_of
+from ntkscore.analysis.frames import network_table, pick_rho
+from ntkscore.analysis.ranking import check_pareto, non_dominated, objectives_of, sum_for
 from ntkscore.analysis.score_names import sum_asked
 from ntkscore.api.runs import Run, population_of
 from ntkscore.config import Config
@@ -123,7 +123,7 @@ def search(
         run = Run(results, space, tuple(visited), tuple(scoring.seeds))
         rows = pick_rho(run.rows, rho)
         scores = network_table(rows, space)
-        order = reference.by if reference is not None else score or default_of(rows, space)
+        order = sum_for(rows, score, space, reference)
         # Larger for a better one; a network whose score failed comes last.
         values = order.of(scores, reference and reference.scores).fillna(-np.inf)
         found, front = values.to_dict(), 1
