@@ -15,6 +15,7 @@ from attacks.core import twice as twice
 from attacks.core import uniform_in_ball as uniform_in_ball
 from attacks.ensemble import Robustness as Robustness
 from attacks.ensemble import attack_all as attack_all
+from attacks.errors import AttackError as AttackError
 from attacks.fab import FAB as FAB
 from attacks.fab import FMN as FMN
 from attacks.losses import Oracle as Oracle

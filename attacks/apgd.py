@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.core import Images
+from attacks.errors import AttackError
 from attacks.lazy import Array, jax, jnp
 from attacks.losses import FEWEST_CLASSES, LOSSES, LossName, Oracle, ask
 from attacks.projections import between
@@ -108,7 +109,7 @@ class APGD(Stepwise):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.loss not in LOSSES:
-            raise ValueError(f"expected the loss {' or '.join(LOSSES)}, got {self.loss!r}")
+            raise AttackError(f"the loss {' or '.join(LOSSES)}", repr(self.loss), "choose one")
         check_counts(self.steps, self.restarts, self.targets)
 
     @property
@@ -275,7 +276,7 @@ class PGD(APGD):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.step_size, Real) and not self.step_size > 0:
-            raise ValueError(f"expected steps of a length above 0, got {self.step_size}; raise it")
+            raise AttackError("a step_size above 0", self.step_size, "raise it")
 
     def _first(self, run: Run) -> Any:
         return self.rho / 4 if self.step_size is None else self.step_size

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jaxtyping import Float
 
+from attacks.errors import AttackError
 from attacks.lazy import Array, as_one, jax, jnp, lax
 
 Images = Float[Array, "n ..."]
@@ -39,25 +40,28 @@ def check_radius(
         shape: of an image, whose opposite corners are √(pixels · channels) apart in `l2`.
 
     Raises:
-        ValueError: if it is one of these.
+        AttackError: if it is one of these.
     """
     if isinstance(rho, bool) or not (isinstance(rho, Real) or hasattr(rho, "dtype")):
-        raise ValueError(f"expected a number as the radius, got {rho!r}; write 8 / 255")
+        raise AttackError("a number as the radius", repr(rho), "write 8 / 255")
     if not isinstance(rho, int | float | np.floating | np.integer):
         return
     if box is None or norm == "l2":
         if not 0 <= rho < math.inf:
-            raise ValueError(f"expected a radius in {norm} of at least 0, got {rho:g}; raise it")
+            raise AttackError(f"a radius in {norm} of at least 0", f"{rho:g}", "raise it")
         # The corner of the box is reached up to rounding.
         if box and shape and rho > (largest := (box[1] - box[0]) * math.prod(shape) ** 0.5) + 1e-6:
-            raise ValueError(
-                f"expected a radius in l2 from 0 to {largest:g}, the distance of black from white "
-                f"for images of shape {tuple(shape)}, got {rho:g}; lower it"
+            raise AttackError(
+                f"a radius in l2 from 0 to {largest:g}, the distance of black from white for "
+                f"images of shape {tuple(shape)}",
+                f"{rho:g}",
+                "lower it",
             )
     elif not 0 <= rho <= box[1] - box[0]:
-        raise ValueError(
-            f"expected a radius in linf from 0 to {box[1] - box[0]:g} on the pixel scale, got "
-            f"{rho:g}; write 8/255 for eight grey levels"
+        raise AttackError(
+            f"a radius in linf from 0 to {box[1] - box[0]:g} on the pixel scale",
+            f"{rho:g}",
+            "write 8/255 for eight grey levels",
         )
 
 
@@ -130,8 +134,8 @@ class Attack:
             bounds, whose radius may be above 1.
 
     Raises:
-        ValueError: if the radius is no number, negative or larger than the box, there is no step or
-            a step backwards, or the norm is unknown.
+        AttackError: if the radius is no number, negative or larger than the box, there is no step
+            or a step backwards, or the norm is unknown.
 
     Example:
         >>> Attack(8 / 255) == fgsm(8 / 255), Attack(3.0, norm="l2").step_size
@@ -149,14 +153,15 @@ class Attack:
 
     def __post_init__(self) -> None:
         if self.norm not in NORMS:
-            raise ValueError(f"expected the norm linf or l2, got {self.norm!r}; choose one of them")
+            raise AttackError("the norm linf or l2", repr(self.norm), "choose one of them")
         check_radius(self.rho, self.norm, self.box)
         if self.step_size is None and self.steps >= 1:
             object.__setattr__(self, "step_size", self.rho / self.steps)
         if self.steps < 1 or (isinstance(self.step_size, Real) and not self.step_size >= 0):
-            raise ValueError(
-                f"expected at least one step of length ≥ 0, got {self.steps} of "
-                f"{self.step_size}; PGD's usual choice is 7 steps of 2/255"
+            raise AttackError(
+                "at least one step of length ≥ 0",
+                f"{self.steps} of {self.step_size}",
+                "PGD's usual choice is 7 steps of 2/255",
             )
 
     def __call__(self, gradient: Gradient, x: Images, key: Array | None = None) -> Images:
@@ -172,12 +177,12 @@ class Attack:
             key: for the random start.
 
         Raises:
-            ValueError: if the radius is beyond the images, or a random start has no key.
+            AttackError: if the radius is beyond the images, or a random start has no key.
         """
         check_radius(self.rho, self.norm, self.box, x.shape[1:])
         if self.random_start:
             if key is None:
-                raise ValueError("expected a key for the random start, got None; pass key=…")
+                raise AttackError("a key for the random start", None, "pass key=…")
             z, done = self.constrain(x + self._noise(key, x), x), 0
         else:
             # At x itself, where the caller may know the gradient.

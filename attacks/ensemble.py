@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
+from attacks.errors import AttackError
 from attacks.lazy import Array, PyTree, jax, jnp
 from attacks.losses import Logits, Victim, ask
 from attacks.steps import Run, State, Stepwise, is_right, length, point_keys
@@ -102,7 +103,7 @@ def attack_all(
         What each attack left right, and the attacked images.
 
     Raises:
-        ValueError: if a label is none of the network's classes, or an attack is not for these
+        AttackError: if a label is none of the network's classes, or an attack is not for these
             images or for so few classes.
 
     Example:
@@ -313,9 +314,10 @@ class _Job:
         logits = jax.eval_shape(lambda w, x, y: self._victim(w, y).logits(x), self.params, *one)
         classes = logits.shape[1]
         if self.labels.min(initial=0) < 0 or self.labels.max(initial=0) >= classes:
-            raise ValueError(
-                f"expected labels from 0 to {classes - 1}, got {self.labels.min()} to "
-                f"{self.labels.max()}; correct them"
+            raise AttackError(
+                f"labels from 0 to {classes - 1}",
+                f"{self.labels.min()} to {self.labels.max()}",
+                "correct them",
             )
         for attack in attacks.values():
             attack.check(self.images.shape[1:], classes)

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.core import Images
+from attacks.errors import AttackError
 from attacks.lazy import Array, jax, jnp
 from attacks.losses import Oracle, margin
 from attacks.steps import (
@@ -94,16 +95,17 @@ class SquareAttack(Stepwise):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.queries < 1:
-            raise ValueError(f"expected at least one query, got {self.queries}; raise it")
+            raise AttackError("at least one query", self.queries, "raise it")
         check_counts(self.queries, self.restarts)
 
     def check(self, shape: Sequence[int], classes: int) -> None:
         """Refuse points that are no images, as `Stepwise.check` refuses few classes."""
         super().check(shape, classes)
         if len(shape) != 3:
-            raise ValueError(
-                "expected images (n, height, width, channels) for the Square attack, got points of "
-                f"shape {tuple(shape)}; choose another attack"
+            raise AttackError(
+                "images (n, height, width, channels) for the Square attack",
+                f"points of shape {tuple(shape)}",
+                "choose another attack",
             )
 
     @property

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
 from attacks.core import Images, check_radius, project
+from attacks.errors import AttackError
 from attacks.lazy import Array, jax, jnp, lax
 from attacks.losses import Logits, Oracle
 from attacks.projections import onto_l1_ball
@@ -69,7 +70,7 @@ class Stepwise:
         norm: of the ball, `linf`, `l2` or `l1`.
 
     Raises:
-        ValueError: if the norm is unknown, or the radius no number, negative or too large.
+        AttackError: if the norm is unknown, or the radius no number, negative or too large.
     """
 
     rho: float | Array
@@ -77,9 +78,7 @@ class Stepwise:
 
     def __post_init__(self) -> None:
         if self.norm not in BALL_NORMS:
-            raise ValueError(
-                f"expected the norm linf, l2 or l1, got {self.norm!r}; choose one of them"
-            )
+            raise AttackError("the norm linf, l2 or l1", repr(self.norm), "choose one of them")
         # A box without bounds has no corner, which an ℓ1 ball may reach far beyond.
         check_radius(self.rho, self.norm, None if self.norm == "l1" else (0.0, 1.0))
 
@@ -101,13 +100,14 @@ class Stepwise:
             classes: of the network.
 
         Raises:
-            ValueError: if it is for more classes, or for other points.
+            AttackError: if it is for more classes, or for other points.
         """
         if classes < self.fewest_classes:
-            raise ValueError(
-                f"expected a network of at least {self.fewest_classes} classes for this attack "
-                f"({type(self).__name__}), whose loss or targets need so many, got {classes}; "
-                "choose another one, such as apgd-ce or square"
+            raise AttackError(
+                f"a network of at least {self.fewest_classes} classes for this attack "
+                f"({type(self).__name__}), whose loss or targets need so many",
+                classes,
+                "choose another one, such as apgd-ce or square",
             )
 
     def start(
@@ -149,7 +149,7 @@ class Stepwise:
             Where an image fell, a misclassified one; else what the attack holds for the best.
 
         Raises:
-            ValueError: if the attack is not for these images or for so few classes.
+            AttackError: if the attack is not for these images or for so few classes.
         """
         self.check(x.shape[1:], jax.eval_shape(victim.logits, x).shape[1])
         key = jax.random.key(0) if key is None else key
@@ -175,12 +175,13 @@ def check_counts(steps: int, restarts: int = 1, targets: int = 0) -> None:
     """Refuse an attack that would do nothing, whatever the network.
 
     Raises:
-        ValueError: if there is no step or no restart, or fewer than no targets.
+        AttackError: if there is no step or no restart, or fewer than no targets.
     """
     if min(steps, restarts) < 1 or targets < 0:
-        raise ValueError(
-            "expected at least one step, one restart and no fewer than 0 targets, got "
-            f"{steps}, {restarts} and {targets}; raise them"
+        raise AttackError(
+            "at least one step, one restart and no fewer than 0 targets",
+            f"{steps}, {restarts} and {targets}",
+            "raise them",
         )
 
 

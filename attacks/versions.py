@@ -3,6 +3,7 @@
 from typing import Literal, get_args
 
 from attacks.apgd import APGD
+from attacks.errors import AttackError
 from attacks.fab import FAB
 from attacks.losses import FEWEST_CLASSES
 from attacks.square import SquareAttack
@@ -46,7 +47,7 @@ def autoattack(
         classes: of the network; of few the targeted attacks aim at all others.
 
     Raises:
-        ValueError: if the version is unknown, or the classes too few for its losses.
+        AttackError: if the version is unknown, or the classes too few for its losses.
 
     Source: Croce and Hein (2020), "Reliable evaluation of adversarial robustness with an ensemble
     of diverse parameter-free attacks", section 5; the authors' package for `l1`.
@@ -56,12 +57,14 @@ def autoattack(
         ['apgd-ce', 'apgd-t', 'fab-t', 'square']
     """
     if version not in VERSIONS:
-        raise ValueError(f"expected the version {' or '.join(VERSIONS)}, got {version!r}")
+        raise AttackError(f"the version {' or '.join(VERSIONS)}", repr(version), "choose one")
     fewest = FEWEST_CLASSES["dlr" if version == "rand" else "targeted dlr"]
     if classes < fewest:
-        raise ValueError(
-            f"expected at least {fewest} classes for the version {version}, whose loss compares so "
-            f"many logits, got {classes}; choose single attacks, such as apgd-ce and square"
+        raise AttackError(
+            f"at least {fewest} classes for the version {version}, whose loss compares so many "
+            "logits",
+            classes,
+            "choose single attacks, such as apgd-ce and square",
         )
     many = RESTARTS if norm == "l1" or version == "plus" else 1
     found: dict[str, Stepwise] = {

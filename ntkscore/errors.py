@@ -51,4 +51,4 @@ def check_choice(given: object, choices: Collection[str], what: str = "") -> Non
 
 def altered(path: Path, expected: str, found: str) -> InputError:
     """Return the error for a file that is not as it was published."""
-    return InputError(f"{expected} in {path}", f"but it has {found}", "get the official file again")
+    return InputError(f"{expected} in {path}", found, "get the official file again")

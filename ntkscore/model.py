@@ -179,7 +179,7 @@ class Trainable(NamedTuple):
         if model.coupled:
             raise InputError(
                 "a network whose points do not depend on each other",
-                "one that is coupled",
+                "one with coupled=True",
                 "give a Trainable, which keeps statistics",
             )
         return cls(

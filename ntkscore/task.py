@@ -87,6 +87,6 @@ def check_classes(classes: int) -> None:
     if classes < 2:
         raise InputError(
             "logits of at least two classes, since attacks raise the cross-entropy",
-            "one",
+            classes,
             "give the network an output for each class",
         )

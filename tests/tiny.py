@@ -1,6 +1,7 @@
 """The smallest networks that the tests share, so that each program is compiled once."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -131,8 +132,23 @@ def rows_in(directory: str | Path) -> pd.DataFrame:
 
 
 @contextmanager
-def refuses(got: object) -> Iterator[None]:
-    """The block ends with an `InputError` that says this came, in whatever words it asks for."""
-    with pytest.raises(InputError) as caught:
-        yield
-    assert str(caught.value.got) == str(got), caught.value
+def refuses(
+    *got: object, expected: object = (), remedy: object = (), kind: Any = InputError
+) -> Iterator[pytest.ExceptionInfo]:
+    """The block ends with an error whose fields have these data, in whatever words around them.
+
+    Args:
+        got: what came, such as a value or a path; a text may stand in quotes.
+        expected: one or a tuple of what is named as expected: an option, a file, a bound.
+        remedy: as `expected`, of what is to be done.
+        kind: of the error.
+    """
+    with pytest.raises(kind) as caught:
+        yield caught
+    given = {"got": got, "expected": expected, "remedy": remedy}
+    fields = [(str(getattr(caught.value, name)), wanted) for name, wanted in given.items()]
+    del caught  # whose traceback has this frame: what it holds is let go at once
+    for text, wanted in fields:
+        for each in wanted if isinstance(wanted, tuple) else (wanted,):
+            forms = "|".join(re.escape(form) for form in (str(each), repr(each)) if form)
+            assert re.search(rf"(?<![\w.-])({forms})(?!\w|\.\d)", text), (each, text)

@@ -185,7 +185,7 @@ def algorithm_1(
     if not 0 <= beta <= 1:
         raise InputError("beta from 0 to 1", f"{beta:g}", "0 is training without attacks")
     if not 0 < step_size < np.inf:
-        raise InputError("a step size above 0", f"{step_size:g}", "raise it")
+        raise InputError("step_size above 0", f"{step_size:g}", "raise it")
     dtype = jax.tree.leaves(model.params)[0].dtype
     arrays = (jnp.asarray(each, dtype) for each in (x, y, beta, step_size))
     return _compiled(model._replace(params=None), attack, model.params, *arrays)

@@ -65,8 +65,9 @@ class Inputs(NamedTuple):
             (['params'], {'flops': 'redundant: params', 'field': 'constant'})
         """
         columns = columns.set_axis([str(name) for name in columns], axis=1)
-        if not columns.columns.is_unique or not columns.index.is_unique:
-            raise InputError("each network and each input once", "one twice", "drop one")
+        for names in (columns.columns, columns.index):
+            for twice in names[names.duplicated()]:
+                raise InputError("each network and each input once", f"{twice} twice", "drop one")
         try:
             columns = columns.astype(float)
         except (ValueError, TypeError) as error:

@@ -76,8 +76,11 @@ def read_numbers(path: str | Path, dataset: str | None = None) -> "pd.DataFrame"
     if path.is_dir():
         path = path / _FILES.get(dataset_name(dataset or "").lower(), _FILES["cifar10"])
     frame, _ = read_csv(path, titled=True)
-    if frame.index.has_duplicates or frame.columns.has_duplicates:
-        raise InputError(f"each network and each cost once in {path}", "one twice", "correct it")
+    for names in (frame.index, frame.columns):
+        for twice in names[names.duplicated()]:
+            raise InputError(
+                f"each network and each cost once in {path}", f"{twice} twice", "correct it"
+            )
     try:
         frame = frame.mask(frame.isin(_ABSENT)).astype(float)
     except ValueError as error:
@@ -113,8 +116,8 @@ def with_costs(space: S, costs: "pd.DataFrame") -> S:
     measured = costs.set_axis(keys)
     measured = measured[[key is not None for key in keys]]
     if measured.empty or measured.index.has_duplicates:
-        found = "none" if measured.empty else "one of them twice"
+        found = [f"{key} twice" for key in measured.index[measured.index.duplicated()]] or ["none"]
         raise InputError(
-            f"costs of networks of the space {space.name}, each once", found, "correct the names"
+            f"costs of networks of the space {space.name}, each once", found[0], "correct the names"
         )
     return replace(space, measured=measured)

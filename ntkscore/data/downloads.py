@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from ntkscore.data.benchmarks import FORMATS
 from ntkscore.data.costs import HARDWARE
-from ntkscore.data.datasets import DATASETS, Source, dataset_name
+from ntkscore.data.datasets import DATASETS, dataset_name
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home
 
@@ -63,7 +63,7 @@ def fetch(
         )
     source = SOURCES[key]
     target = home / source.folder
-    if _complete(target, source):
+    if all((target / file).is_file() for file in source.contents):
         return target
     base_url = (base_urls or {}).get(key, source.base_url)
     try:
@@ -80,10 +80,10 @@ def fetch(
                 else:
                     _compare(file, check, base_url + file_name, target)
                 _unpack(file, ready)
-            if not _complete(ready, source):
+            if missing := [name for name in source.contents if not (ready / name).is_file()]:
                 raise InputError(
                     f"{', '.join(source.contents)} in the download of {source.folder}",
-                    "but some are missing",
+                    f"none of {', '.join(missing)}",
                     "report this, the files at their home page have changed",
                 )
             _publish(ready, target)
@@ -94,10 +94,6 @@ def fetch(
             "make room, or name another folder with NTKSCORE_DATA",
         ) from error
     return target
-
-
-def _complete(folder: Path, source: Source) -> bool:
-    return all((folder / file).is_file() for file in source.contents)
 
 
 def _download(url: str, file: Path, target: Path, progress: bool) -> None:

@@ -190,7 +190,7 @@ class Table:
             remedy = f" ({self._remedy})" if self._remedy else ""
             raise InputError(
                 f"one of the {len(self._rows)} cells of {self.name}",
-                f"but it has no results for {cell}",
+                cell,
                 f"leave this cell out or use a table that has it{remedy}",
             ) from None
 
@@ -312,8 +312,8 @@ def _files(folder: Path) -> list[Path]:
 def _checked(parsed: Parsed, path: Path) -> Parsed:
     """A table's content with rows for the architectures that have results of their own alone."""
     columns, rows, targets = parsed
-    if len(set(columns)) < len(columns):
-        raise altered(path, "different names for all columns", "one name twice")
+    if twice := [column for column in columns if columns.count(column) > 1]:
+        raise altered(path, "different names for all columns", f"{twice[0]} twice")
     for key, row in rows.items():
         if len(row) != len(columns):
             raise altered(path, f"{len(columns)} accuracies per cell", f"{len(row)} for cell {key}")

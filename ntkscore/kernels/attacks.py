@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attacks import check_radius
+from attacks import AttackError, check_radius
 from ntkscore.errors import InputError
 from ntkscore.registry import ATTACKS_GROUP, Registry
 
@@ -34,5 +34,7 @@ def check_attack(
     try:
         made = attack(rho)
         check_radius(rho, getattr(made, "norm", "linf"), getattr(made, "box", (0.0, 1.0)), shape)
+    except AttackError as error:
+        raise InputError(*error.args) from error
     except ValueError as error:
-        raise InputError(str(error)) from error
+        raise InputError("a radius that the attack takes", rho, f"it says: {error}") from error

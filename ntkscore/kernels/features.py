@@ -80,7 +80,7 @@ def gradient_features(
     """
     check_choice(output, (*READOUTS, *WHOLE), "output")
     if size < 1:
-        raise InputError("at least one number", size, "4096 err by about 2 % of the diagonal")
+        raise InputError("a size of at least 1", size, "4096 err by about 2 % of the diagonal")
     model, ((x, y),), known = prepared(model, points, None, labels, output)
     check_alone(model, "features", "layerwise")
     model, passes = passes_for(model._replace(passes=None), x, memory, "layerwise")

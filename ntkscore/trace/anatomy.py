@@ -176,7 +176,7 @@ def anatomy(model: Model, images: np.ndarray | jax.Array) -> Anatomy:
     if model.coupled:
         raise InputError(
             "a network whose images do not depend on each other",
-            "one that is coupled",
+            "one with coupled=True",
             "read it with its statistics fixed, as in evaluation",
         )
     dtype = jax.dtypes.canonicalize_dtype(images.dtype)

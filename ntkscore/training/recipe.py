@@ -97,7 +97,7 @@ class Recipe(Named):
             if not value > 0:
                 raise InputError(f"{name} above 0", f"{value:g}", "raise it")
         if not 0 <= self.decay < 1:
-            raise InputError("a weight decay from 0 to below 1", f"{self.decay:g}", "lower it")
+            raise InputError("weight_decay from 0 to below 1", f"{self.decay:g}", "lower it")
 
     @property
     def preset(self) -> Preset:

@@ -13,6 +13,7 @@ from jaxtyping import Array, Int, PyTree
 
 from attacks import APGD, FAB, FMN, PGD, Robustness, SquareAttack, Stepwise, attack_all, autoattack
 from attacks.ensemble import BATCH, DRAWS, Report
+from attacks.errors import AttackError
 from attacks.versions import targeted
 from ntkscore.compiler import compiler_options
 from ntkscore.errors import InputError, check_choice
@@ -69,8 +70,8 @@ def attacks_named(
             found = autoattack(rho, norm, version, classes)  # type: ignore[arg-type]
         for each in found.values():
             each.check(shape, classes)
-    except ValueError as error:
-        raise InputError(str(error)) from error
+    except AttackError as error:
+        raise InputError(*error.args) from error
     return found
 
 
@@ -204,7 +205,7 @@ class Subject(NamedTuple):
         if model.coupled:
             raise InputError(
                 "a model whose images do not depend on each other",
-                "one that normalises by its batch",
+                "one with coupled=True",
                 "use its running statistics",
             )
         own = dtype_of_weights(model.params)

@@ -193,17 +193,17 @@ def test_interval_is_nan_when_no_resample_says_anything():
 @pytest.mark.parametrize(
     "values, accuracy, options, got",
     [
-        ([1, 2, 3], [1, 2], {}, "the shapes (3,) and (2,)"),
-        ([[1, 2]], [[1, 2]], {}, "the shapes (1, 2) and (1, 2)"),
-        ([1, 2, 3], [1, np.nan, 3], {}, "1 of 3 that are not"),
-        ([1, 2], [1, np.inf], {}, "1 of 2 that are not"),
-        ([1, 2], [1, 2], {"direction": 0}, 0),
-        ([1, 2], [1, 2], {"resamples": 0}, 0),
-        ([1, 2], [1, 2], {"confidence": 95}, 95),
+        ([1, 2, 3], [1, 2], {}, [(3,), (2,)]),
+        ([[1, 2]], [[1, 2]], {}, [(1, 2), (1, 2)]),
+        ([1, 2, 3], [1, np.nan, 3], {}, [1, 3]),
+        ([1, 2], [1, np.inf], {}, [1, 2]),
+        ([1, 2], [1, 2], {"direction": 0}, [0]),
+        ([1, 2], [1, 2], {"resamples": 0}, [0]),
+        ([1, 2], [1, 2], {"confidence": 95}, [95]),
     ],
 )
 def test_bad_input_is_refused(values, accuracy, options, got):
-    with refuses(got):
+    with refuses(*got):
         agreement(values, accuracy, **options)
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 import typer
-from tiny import invoke, refused
+from tiny import invoke, refused, refuses
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -20,7 +20,6 @@ from cells.wideresnet import WideResNet
 from ntkscore.cli.app import app
 from ntkscore.cli.options import Drawn, flag_of, registered
 from ntkscore.config import Config
-from ntkscore.errors import InputError
 from ntkscore.measures import MEASURES
 from ntkscore.options import option, options
 from ntkscore.results import ResultSet
@@ -203,7 +202,7 @@ def test_a_recorded_space_keeps_its_fields(tmp_path: Path) -> None:
     assert space_in(tmp_path) is None
     assert space_in(tmp_path, own) == own()
     ResultSet.create_or_resume(out, own(scale=3.0).columns, ("network",))
-    with pytest.raises(InputError, match="expected a known space in"):
+    with refuses("one_hidden", expected=out, remedy="--space"):
         space_in(out)
     assert space_in(out, own) == own(scale=3.0)
     ResultSet.create_or_resume(tmp_path / "residual", Residual(width=8).columns, ("skips",))

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tiny import invoke, refused
+from tiny import invoke, refused, refuses
 
 import ntkscore
 from cells import Residual
 from cells.darts import Darts
 from cells.nasbench201 import Cell, canonical
-from ntkscore import InputError, Table, open_run
+from ntkscore import Table, open_run
 from ntkscore.analysis.agreement import agreement
 from ntkscore.config import Config
 from ntkscore.paths import RECORDED
@@ -74,7 +74,7 @@ def test_a_run_that_is_opened_is_the_run_that_was_scored(tmp_path: Path) -> None
         first, printed(tmp_path / "run", "--at-rho", "0.1"), check_dtype=False, check_names=False
     )
     assert list(again.of(["01"]).rank(rho=0.1)["skips"]) == ["01"]
-    with pytest.raises(InputError, match=r"got 'clean.zico'; choose one of clean"):
+    with refuses("clean.zico", expected=tmp_path / "run"):
         again.rank("clean.zico", rho=0.1)
 
 
@@ -116,7 +116,7 @@ def test_a_run_of_several_radii_is_ranked_by_the_one_that_is_named(radii: Path) 
         assert f"output own, parameters all, strong, ρ = {rho}" in table
     refused("expected one of the radii 1/255, 8/255, got none; choose", "rank", radii, *by)
     refused("expected one of the radii 1/255, 8/255, got 3/255", "rank", radii, "--at-rho", "3/255")
-    with pytest.raises(InputError, match="got none; choose one with --at-rho"):
+    with refuses("none", expected=("1/255", "8/255"), remedy="--at-rho"):
         open_run(radii).rank(by[1])
 
 

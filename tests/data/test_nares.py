@@ -12,12 +12,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tiny import invoke, refused
+from tiny import invoke, refused, refuses
 
 from cells.wideresnet import WideResNet
 from ntkscore import correlate, lookup
 from ntkscore.data.tables import load_table
-from ntkscore.errors import InputError
 from ntkscore.run.selection import select
 
 SIZES = ((4, 8, 5, 10, 7, 12), (11, 16, 9, 14, 4, 8), (4, 8, 4, 8, 4, 8))
@@ -131,9 +130,7 @@ def test_a_metric_that_a_network_lacks_is_left_out(file: Path) -> None:
     table = load_table(file)
     assert table.metrics("cifar10") == ("val_acc", "val_fgsm_8_acc", "val_pgd_8_acc", "autoattack")
     assert table.metrics("cifar10.1") == ("val_acc", "val_pgd_8_acc")
-    with pytest.raises(
-        InputError, match=r"a metric of nares on cifar10, which has val_acc, .*'cw8"
-    ):
+    with refuses("cw8", expected=("nares", "cifar10", "val_acc")):
         table.accuracy(NAMES[0], "cifar10", "cw8")
 
 
@@ -145,49 +142,49 @@ TESTED = RECORDS[0]["test_best"][0]
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "got"),
     [
-        (b"", r"cells with results of their own in .*, but it has no cells"),
-        (b"[1, 2]\n", r"a record of NARes in each line .* another line 1 \(TypeError"),
-        (lines(RECORDS)[:-40], r"a record of NARes in each line .* line 3 \(JSONDecodeError: "),
-        (b"\xff", r"another line 1 \(UnicodeDecodeError"),
-        (lines([changed(arch={"D1": 4})]), r"line 1 \(KeyError: 'D2'\); get the official file"),
+        (b"", ["cells"]),
+        (b"[1, 2]\n", [1, "TypeError"]),
+        (lines(RECORDS)[:-40], [3, "JSONDecodeError"]),
+        (b"\xff", [1, "UnicodeDecodeError"]),
+        (lines([changed(arch={"D1": 4})]), [1, "KeyError", "D2"]),
         (
             lines([changed(arch=RECORDS[0]["arch"] | {"W3": 1.5})]),
-            r"\(ValueError: expected six sizes of stages, got \[4, 5, 7, 8, 10, 1\.5\]\)",
+            ["ValueError", [4, 5, 7, 8, 10, 1.5]],
         ),
-        (lines([RECORDS[1], changed(test_best=[])]), r"another line 2 \(ValueError: not enough"),
-        (lines([changed(test_best=[TESTED] * 2)]), r"another line 1 \(ValueError: too many"),
+        (lines([RECORDS[1], changed(test_best=[])]), [2, "ValueError"]),
+        (lines([changed(test_best=[TESTED] * 2)]), [1, "ValueError"]),
         (
             lines([RECORDS[1], changed(train=[{"best_epoch": 9, "val_acc": [1.0]}])]),
-            r"another line 2 \(IndexError",
+            [2, "IndexError"],
         ),
         (
             lines([changed(train=[{"best_epoch": -1, "val_acc": [1.0, 2.0]}])]),
-            r"line 1 \(ValueError: expected the number of the best epoch from 0, got -1\)",
+            [1, "ValueError", -1],
         ),
-        (lines([RECORDS[1], RECORDS[1]]), r"one record per network .* two for 11-9-4x16-14-8"),
+        (lines([RECORDS[1], RECORDS[1]]), ["11-9-4x16-14-8"]),
         (
             lines([RECORDS[1], changed(test_best=[TESTED | {"Linf_aa_acc": "n/a"}])]),
-            r"accuracies in .*, but it has 'n/a' for 4-5-7x8-10-12",
+            ["n/a", "4-5-7x8-10-12"],
         ),
         (
             lines([changed(test_best=[TESTED | {"Linf_aa_acc": -3.0}])]),
-            r"accuracies in \[0, 1\] in .*, but it has -3\.0 for cell 4-5-7",
+            [-3.0, "4-5-7x8-10-12"],
         ),
         (
             lines([changed(test_best=[TESTED | {"Linf_aa_acc": float("nan")}])]),
-            r"accuracies in \[0, 1\] in .*, but it has nan for cell 4-5-7",
+            ["nan", "4-5-7x8-10-12"],
         ),
         (
             lines([changed(test_best=[TESTED | {"Linf_aa_acc": 5000}])]),
-            r"accuracies in \[0, 1\] in .*, but it has 50\.0 for cell 4-5-7",
+            [50.0, "4-5-7x8-10-12"],
         ),
     ],
 )
-def test_altered_files(file: Path, content: bytes, message: str) -> None:
+def test_altered_files(file: Path, content: bytes, got: list) -> None:
     file.write_bytes(content)
-    with pytest.raises(InputError, match=message):
+    with refuses(*got, expected=file):
         load_table(file)
 
 
@@ -195,16 +192,16 @@ def test_altered_archives(tmp_path: Path) -> None:
     path = tmp_path / "nares.txz"
     whole = archive(("cifar10.jsonl", lines(RECORDS * 200)))
     contents = {
-        b"no archive": "a whole archive with cifar10.jsonl in .*, but it has another",
-        archive(("other.jsonl", lines(RECORDS))): r"another \(no cifar10\.jsonl is in it\)",
-        whole[: len(whole) // 2]: "a whole archive with cifar10.jsonl in .*, but it has another",
-        whole[:-200] + bytes(200): "a whole archive with cifar10.jsonl in .*, but it has another",
+        b"no archive": [],
+        archive(("other.jsonl", lines(RECORDS))): ["cifar10.jsonl"],
+        whole[: len(whole) // 2]: [],
+        whole[:-200] + bytes(200): [],
     }
-    for content, message in contents.items():
+    for content, got in contents.items():
         path.write_bytes(content)
-        with pytest.raises(InputError, match=message):
+        with refuses(*got, expected=("cifar10.jsonl", path)):
             load_table(path)
-    with pytest.raises(InputError, match=r"a readable file at .*; run `ntkscore fetch nares`"):
+    with refuses(expected=tmp_path / "absent.txz", remedy="`ntkscore fetch nares`"):
         load_table(tmp_path / "absent.txz")
 
 
@@ -227,4 +224,4 @@ def test_commands_read_it(file: Path) -> None:
     rows = json.loads(invoke("correlate", file.parent, *options, "--metric", "autoattack").stdout)
     of = {each["score"]: each["spearman"] for each in rows}
     assert of["val_pgd_8_acc"] == pytest.approx(1) and "params" in of
-    refused("it has no results for 5-5-5x8-8-8", "lookup", "5-5-5x8-8-8", *options)
+    refused("got 5-5-5x8-8-8; leave this cell out", "lookup", "5-5-5x8-8-8", *options)

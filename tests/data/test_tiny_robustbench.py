@@ -16,7 +16,6 @@ from ntkscore import correlate, lookup
 from ntkscore.analysis.comparison import in_keys_of
 from ntkscore.data.downloads import SOURCES
 from ntkscore.data.tables import load_table
-from ntkscore.errors import InputError
 from ntkscore.run.selection import select
 
 FILES = SOURCES["tiny-robustbench"].contents
@@ -68,30 +67,25 @@ def test_one_file_is_a_table_of_its_own(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "got", "expected"),
     [
-        (
-            {"max_test_top1_adv": 138},
-            r"accuracies in \[0, 1\] in .*, but it has 1\.38 for cell Genotype\(normal=",
-        ),
-        ({"test_ep_top1_adv": []}, r"accuracies by epoch .* another entry 0 \(StatisticsError: "),
-        ({"test_ep_top1_adv": ["a"]}, r"accuracies by epoch .* another entry 0 \(TypeError: "),
-        ({"net": {}}, r"genotypes with accuracies .* another entry 0 \(KeyError: 'genotype'\)"),
+        ({"max_test_top1_adv": 138}, [1.38], "[0, 1]"),
+        ({"test_ep_top1_adv": []}, [0, "StatisticsError"], "genotypes"),
+        ({"test_ep_top1_adv": ["a"]}, [0, "TypeError"], "genotypes"),
+        ({"net": {}}, [0, "KeyError", "genotype"], "genotypes"),
         (
             {"net": {"genotype": {"normal": [], "reduce": []}}},
-            r"another entry 0 \(ValueError: expected 8 edges in each cell, .*\); get the official",
+            [0, "ValueError", [[], []]],
+            "genotypes",
         ),
-        (
-            entry("AdvRush", 30),
-            r"one entry per genotype .* two for Genotype\(normal=\[\('sep_conv_3x3', 1\)",
-        ),
+        (entry("AdvRush", 30), ["Genotype(normal=[('sep_conv_3x3', 1)"], "genotype"),
     ],
 )
-def test_altered_files(folder: Path, change: dict[str, Any], message: str) -> None:
+def test_altered_files(folder: Path, change: dict[str, Any], got: list, expected: str) -> None:
     path = folder / FILES[0]
     first, *others = json.loads(path.read_text())
     path.write_text(json.dumps([first | change, *others]))
-    with pytest.raises(InputError, match=message):
+    with refuses(*got, expected=expected):
         load_table(folder)
 
 
@@ -99,7 +93,7 @@ def test_altered_files(folder: Path, change: dict[str, Any], message: str) -> No
 def test_what_is_no_such_table(folder: Path, content: Any) -> None:
     (folder / FILES[0]).write_text(json.dumps(content))
     for path in (folder, folder / FILES[0]):
-        with pytest.raises(InputError, match=r"a known form .* tiny-robustbench, .* it has a "):
+        with refuses(expected="tiny-robustbench"):
             load_table(path)
 
 
@@ -128,7 +122,7 @@ def test_names_in_a_file_of_ones_own(tmp_path: Path) -> None:
     found = correlate(scores, table, "cifar10", "pgd20", space=Darts(), resamples=20)
     assert found.set_index("score")["spearman"]["clean.trace"] == pytest.approx(0.4)
     path.write_text(path.read_text() + "racl ,0.8,0.4\n")
-    with refuses("but 'RACL' and 'racl' are names of the same one"):
+    with refuses("RACL", "racl"):
         lookup("RACL", load_table(path, dataset="cifar10"), space=Darts())
 
 

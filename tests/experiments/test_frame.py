@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
+from tiny import refuses
 from typer.testing import CliRunner
 
 from experiments import page
@@ -65,7 +66,7 @@ def test_a_grid_is_measured_case_by_case(data: Data) -> None:
     assert list(frame.columns) == ["x", "seed", "y"] and len(frame) == 6
     assert TINY.at(x=4, scale=2.0).frame(data)["y"].tolist() == [32, 32]
     assert TINY.settings == {"x": (1, 2, 3), "seed": (0, 1), "scale": 0.5}
-    with pytest.raises(InputError, match=r"expected a setting .*x, seed, scale.*, got z; choose"):
+    with refuses("z", expected="(x, seed, scale)"):
         TINY.at(z=1)
 
 
@@ -159,22 +160,19 @@ def test_a_record_makes_the_same_files(
         assert (first / name).read_bytes() == (second / name).read_bytes()
     broken = tmp_path / "broken.json"
     broken.write_text('{"study": "tiny"}')
-    with pytest.raises(InputError, match=r"expected the JSON .*, got .*give another"):
+    with refuses(broken, "KeyError", expected="JSON"):
         page.read_record(broken)
 
 
 def test_settings_of_a_command_line() -> None:
     assert chosen_settings(TINY, ["x=4,5", "scale=2"], False) == {"x": (4, 5), "scale": 2.0}
     assert chosen_settings(TINY, [], True) == {"x": (1, 10)}
-    for texts, full, match in (
-        (["y=1"], False, r"expected settings of x=\(1, 2, 3\), .*, got 'y=1'"),
-        (["scale=a"], False, r"expected a float such as 0.5, got 'a'"),
-    ):
-        with pytest.raises(InputError, match=match):
-            chosen_settings(TINY, texts, full)
+    for text, got, expected in (("y=1", "y=1", "x=(1, 2, 3)"), ("scale=a", "a", ("float", 0.5))):
+        with refuses(got, expected=expected):
+            chosen_settings(TINY, [text], False)
     result = runner.invoke(app, ["top-operations", "--results", "runs/mine"])
     assert "no --results beside top-operations, which reads no runs" in result.stderr
-    with pytest.raises(InputError, match="expected no --full beside Other, which has one size"):
+    with refuses("--full", expected="Other"):
         chosen_settings(Study("Other", squares), [], True)
 
 

@@ -38,7 +38,7 @@ def test_names_of_recordings() -> None:
     assert set(recordings_named(["fidelity/"])) == {
         n for n in RECORDINGS if n.startswith("fidelity/")
     }
-    with refuses("'nothing'"):
+    with refuses("nothing"):
         recordings_named(["nothing"])
 
 

@@ -19,7 +19,6 @@ from ntkscore.analysis.frames import cost_table, score_table
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.ranking import LOG_RANKS
 from ntkscore.analysis.score_names import default_sum
-from ntkscore.errors import InputError
 from ntkscore.explore import content_of, document, write_page
 from ntkscore.explore.markup import LIMIT
 from ntkscore.results import ResultSet
@@ -181,7 +180,7 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with refuses("page.txt"):
         write_page([open_run(RUN)], tmp_path / "page.txt")
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"expected a directory .* is a file; name another"):
+    with refuses(tmp_path / "file", expected=tmp_path / "file"):
         write_page([open_run(RUN)], tmp_path / "file" / "page.html")
     out = tmp_path / "deep" / "page.html"
     result = invoke("explore", RUN, "--out", out, "--title", "<b>&")

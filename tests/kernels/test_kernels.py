@@ -23,11 +23,11 @@ from networks import (
     small_model,
     small_params,
 )
+from tiny import refuses
 
 from cells import layers
 from cells.layers import transposed_convolve
 from ntkscore import grams
-from ntkscore.errors import InputError
 from ntkscore.grams import CPU_BYTES, CPU_COLUMNS, CPU_IMAGES, kernel_gradients, self_product
 from ntkscore.kernels import implementations as kernels
 from ntkscore.kernels.gram import evaluate
@@ -316,9 +316,9 @@ def test_the_last_telling_name_gives_a_parameters_kind() -> None:
 @pytest.mark.parametrize(
     ("params", "came"),
     [
-        (jnp.ones((3, 2)), "a single array"),
-        ([jnp.ones((3, 2))], r"\[0\]"),
-        ({"w": jnp.ones((3, 2))}, r"\['w'\]"),
+        (jnp.ones((3, 2)), "array"),
+        ([jnp.ones((3, 2))], "[0]"),
+        ({"w": jnp.ones((3, 2))}, "['w']"),
     ],
 )
 def test_without_a_trace_parameters_need_a_telling_name(params: Any, came: str) -> None:
@@ -329,12 +329,8 @@ def test_without_a_trace_parameters_need_a_telling_name(params: Any, came: str) 
         np.testing.assert_allclose(weights, whole)
     # A network with passes of its own is not traced.
     model = model._replace(passes=passes_of(model, jnp.eye(3)))
-    message = (
-        r"^expected parameters named kernel, weight, embedding, scale, shift, bias to tell weights "
-        rf"from shifts, got {came}; choose the parameters 'all', or name the leaves"
-    )
     for implementation in ("contraction", "ntvp"):
-        with pytest.raises(InputError, match=message):
+        with refuses(came, expected=("kernel", "weight", "bias"), remedy="'all'"):
             ntk(model, jnp.eye(3), parameters="weights", implementation=implementation)
 
 
@@ -365,34 +361,26 @@ def linear(weights: Array, points: Array) -> Array:
 
 
 @pytest.mark.parametrize(
-    ("choices", "message"),
+    ("choices", "got", "expected"),
     [
-        ({"output": "mean"}, "expected output to be one of sum, .*, classes, full, got 'mean'"),
-        ({"parameters": "bias"}, "expected parameters all, .*, or a pattern that a path matches"),
-        (
-            {"implementation": "jacobian"},
-            "expected implementation to be one of auto, layerwise, contraction, ntvp, got",
-        ),
-        (
-            {"output": "label"},
-            "expected the points' classes for the output label, got no labels; pass labels",
-        ),
-        ({"output": "loss"}, "expected the points' classes for the output loss, got no labels"),
+        ({"output": "mean"}, "mean", ("output", "classes", "full")),
+        ({"parameters": "bias"}, "bias", ("parameters", "conv_linear")),
+        ({"implementation": "jacobian"}, "jacobian", ("implementation", "ntvp")),
+        ({"output": "label"}, "labels", ("output", "label")),
+        ({"output": "loss"}, "labels", ("output", "loss")),
     ],
 )
-def test_choices_that_do_not_fit_are_refused(choices: dict[str, str], message: str) -> None:
-    with pytest.raises(InputError, match=f"^{message}"):
+def test_choices_that_do_not_fit_are_refused(
+    choices: dict[str, str], got: str, expected: tuple
+) -> None:
+    with refuses(got, expected=expected):
         ntk(Model(linear, jnp.ones((3, 2))), jnp.eye(3), **choices)
 
 
 @pytest.mark.parametrize("implementation", ["layerwise", "contraction"])
 def test_coupled_points_are_refused_by_what_takes_them_for_single(implementation: str) -> None:
     model = Model(linear, jnp.ones((3, 2)), coupled=True)
-    with pytest.raises(
-        InputError,
-        match="^expected the implementation ntvp where one point's gradient depends on all, as "
-        f"with bn batch, got {implementation}; choose auto or ntvp",
-    ):
+    with refuses(implementation, expected="ntvp", remedy="ntvp"):
         ntk(model, jnp.eye(3), implementation=implementation)
     assert ntk(model, jnp.eye(3)).shape == (3, 3)
 

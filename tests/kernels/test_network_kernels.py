@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from flax_nasbench201 import Network
 from networks import CLASSES, EXACT, SIZE, digits, error, points
+from tiny import refuses
 
 from cells.initializers import INITIALIZERS, bias_init, gain
 from cells.nasbench201.network import STATISTICS, abstract_variables
@@ -20,7 +21,6 @@ from cells.nasbench201.parity import Reference, load_parity
 from cells.nasbench201.space import NASBench201
 from cells.normalization import NORMALIZATIONS, Normalization
 from ntkscore import Task
-from ntkscore.errors import InputError
 from ntkscore.kernels.gram import evaluate
 from ntkscore.kernels.implementations import implementation_for, layerwise_by_kind
 from ntkscore.kernels.ntk import ntk
@@ -197,7 +197,7 @@ def test_layerwise_refuses_coupled_images(double) -> None:
     space, cell, (images, labels) = programs(bn="batch").space, digits(CELLS[0]), points()
     model = space.model((), variables("torch"), cell, images)
     assert model.passes is None and model.coupled
-    with pytest.raises(InputError, match="expected the implementation ntvp where one point's"):
+    with refuses("layerwise", expected="ntvp"):
         ntk(model, images, labels=labels, implementation="layerwise")
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from networks import EXACT, error, perceptron, perceptron_params, points, small, small_params
+from tiny import refuses
 from zoo import NETWORKS
 from zoo.networks import images_of
 
@@ -179,20 +180,20 @@ def test_networks_of_others_have_the_kernel_of_two_sets(double, monkeypatch, nam
 
 def test_what_does_not_fit_is_refused() -> None:
     (x, y), model = points(3), dense()
-    with pytest.raises(InputError, match="give labels by name"):
+    with refuses((3,), expected="(m, 8, 8, 3)", remedy="labels=…"):
         ntk(model, x, y)
     choices: Any
     for choices in ({"output": "full"}, {"others": x}):
-        with pytest.raises(InputError, match="for the diagonal"):
+        with refuses(choices.get("output", "sum"), expected="diagonal"):
             ntk(model, x, diagonal=True, **choices)
     for choices in ({"others": x}, {"per_leaf": True}, {"output": "classes"}):
-        with pytest.raises(InputError, match="do not depend on each other"):
+        with refuses("coupled=True"):
             ntk(model._replace(coupled=True), x, **choices)
-    with pytest.raises(InputError, match="labels of the points and of the others"):
+    with refuses(3, expected="labels"):
         ntk(model, x, x, labels=y, output="label")
-    with pytest.raises(InputError, match="at least one number"):
+    with refuses(0, expected="size"):
         gradient_features(model, x, 0)
-    with pytest.raises(InputError, match="outside"):
+    with refuses("jax.jit", expected="weights"):
         jax.jit(lambda x: gradient_features(model, x, 8))(x)
 
 
@@ -248,8 +249,8 @@ def test_features_in_a_folder_are_computed_once(tmp_path, monkeypatch) -> None:
     kept = (tmp_path / "000000000.npy").stat().st_mtime_ns
     assert error(gradient_features(model, x, 16, out=tmp_path), want) < 1e-6
     assert (tmp_path / "000000000.npy").stat().st_mtime_ns == kept
-    with pytest.raises(InputError, match="name another folder"):
+    with refuses(expected=("features", tmp_path)):
         gradient_features(model, x, 16, seed=1, out=tmp_path)
     other = model._replace(apply=lambda params, x: jnp.tanh(model.apply(params, x)))
-    with pytest.raises(InputError, match="same weights and other logits"):
+    with refuses("logits", expected=tmp_path):
         gradient_features(other, x, 16, out=tmp_path)

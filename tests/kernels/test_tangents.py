@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tangents import MOVED, neural_tangents, snippets
+from tiny import refuses
 
 from cells.nasbench201.network import abstract_variables
 from cells.nasbench201.space import NASBench201
 from ntkscore import Task
-from ntkscore.errors import InputError
 from ntkscore.kernels.ntk import ntk
 
 M, CLASSES = 3, 4
@@ -103,11 +103,7 @@ def test_without_the_extra_the_message_names_the_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "neural_tangents", None)
-    message = (
-        r"expected neural-tangents to be installed, got no module named 'neural_tangents'; "
-        r"run pip install 'ntkscore\[tangents\]'"
-    )
-    with pytest.raises(InputError, match=message):
+    with refuses("neural_tangents", remedy="'ntkscore[tangents]'"):
         neural_tangents()
     assert "jax.util" not in sys.modules
 

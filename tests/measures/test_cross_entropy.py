@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import scored
+from tiny import refuses, scored
 
 import ntkscore
 from attacks import Victim, fgsm, pgd, twice
@@ -172,7 +172,7 @@ def test_an_attack_is_a_function_of_a_gradient_images_and_a_key() -> None:
     ATTACKS["own"] = own
     try:
         rows = scored(network(1.0), X, Y, Config(attack="own", rhos=(0.1,)))
-        with pytest.raises(ntkscore.InputError, match="expected a radius in linf from 0 to 1"):
+        with refuses(8, expected=("linf", 0, 1)):
             Config(attack="own", rhos=(8.0,))
     finally:
         del ATTACKS["own"]

@@ -9,12 +9,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tiny import RESIDUAL, SPACE
+from tiny import RESIDUAL, SPACE, refuses
 
 from cells.nasbench201 import Cell
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, load_images
-from ntkscore.errors import InputError
 from ntkscore.results.result_set import CELL, ResultSet
 from ntkscore.results.rows import VARYING
 from ntkscore.run.scoring import Scoring
@@ -64,7 +63,7 @@ def test_a_directory_from_before_version_0_2_is_refused(new: Path) -> None:
     del run["identity"]
     run["sessions"] = []  # which had no files of their own
     (new / "run.json").write_text(json.dumps(run))
-    with pytest.raises(InputError, match=r"version 0.2 or later, .* once with ntkscore 0.3"):
+    with refuses(new, expected=0.2, remedy=0.3):
         ResultSet.open(new)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import pandas as pd
 import pytest
-from tiny import CONFIG, RESIDUAL, rows_in
+from tiny import CONFIG, RESIDUAL, refuses, rows_in
 
 import ntkscore
 from ntkscore.errors import InputError
@@ -87,7 +87,7 @@ def test_what_is_finished_is_kept_when_the_workers_are_lost(
         how: dict[str, Any] = {"space": RESIDUAL, "seeds": 2, "batch": 1, "executor": executor}
         ntkscore.score("all", "synthetic", CONFIG, out=out, **how)
 
-    with pytest.raises(InputError, match=r"are lost \(gone\); start them again and run the same"):
+    with refuses("gone", expected="workers"):
         go_on(Inline(1, BrokenExecutor("gone")))
     first = len(ResultSet.open(out).finished())
     assert first == 1
@@ -106,7 +106,7 @@ def test_a_worker_with_other_functions_is_refused(
     """Of another version, say: its rows would stand among those of this one."""
     monkeypatch.setattr(chunks, "functions_of", lambda *_: {"ours": object()})
     how: dict[str, Any] = {"space": RESIDUAL, "out": tmp_path, "executor": Inline(1, Exception())}
-    with pytest.raises(InputError, match=r"expected a worker with the same functions .* others"):
+    with refuses(expected="worker"):
         ntkscore.score("all", "synthetic", CONFIG, **how)
 
 

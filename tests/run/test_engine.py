@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
-from tiny import CONFIG, RESIDUAL, RESIDUAL_OPTIONS, SPACE, rows_in, scored, start
+from tiny import CONFIG, RESIDUAL, RESIDUAL_OPTIONS, SPACE, refuses, rows_in, scored, start
 
 import ntkscore
 import ntkscore.run.scorer as scorer_module
@@ -19,7 +19,6 @@ from cells.nasbench201 import Cell, NASBench201
 from cells.nasbench201.parity import Reference, load_parity, sizes_of
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, draw_images, load_images
-from ntkscore.errors import InputError
 from ntkscore.kernels import joint
 from ntkscore.kernels.stack import stack
 from ntkscore.measures.registry import NETWORK, NOT_GIVEN, OK, STATUSES, measures_at
@@ -259,6 +258,6 @@ def test_a_config_that_does_not_fit_is_refused_before_anything_is_written(
     data: ImageSet, tmp_path: Path
 ) -> None:
     coupled, layerwise = replace(SPACE, bn="batch"), Config(samples=4, implementation="layerwise")
-    with pytest.raises(InputError, match="implementation"):
+    with refuses("layerwise", expected="ntvp"):
         engine.run(Scoring.of(data, layerwise, space=coupled), CELLS, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -20,7 +20,6 @@ from ntkscore.api.runs import Run
 from ntkscore.cli.display import describe, input_errors
 from ntkscore.cli.ranking import on_disk
 from ntkscore.config import Config
-from ntkscore.errors import InputError
 from ntkscore.kernels.attacks import ATTACKS
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.measures import MEASURES
@@ -113,7 +112,7 @@ def test_calls_that_follow_each_other_read_each_part_once(
 
 def test_no_network_is_a_sentence_and_writes_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(InputError, match="at least one architecture to score, got none; name"):
+    with refuses("none", expected="architecture"):
         score([], out)
     assert not out.exists()
 
@@ -174,9 +173,9 @@ def test_a_run_does_not_go_on_with_another_attack_of_the_same_name(
         mine = job(attack="strong")
         if steps == 20:
             score(NETWORKS[:4], tmp_path / "out", mine)
-    with pytest.raises(InputError, match=r"another configuration \(functions.attack: stored \w+"):
+    with refuses("functions.attack", expected=tmp_path / "out"):
         score(NETWORKS[:5], tmp_path / "out", mine)
-    with pytest.raises(InputError, match=r"\(functions.attack: stored"):
+    with refuses("functions.attack", expected=tmp_path / "out"):
         engine.check(mine, tmp_path / "out")
 
 
@@ -212,7 +211,7 @@ def test_a_run_does_not_go_on_where_a_name_of_ours_was_given_to_another(
 ) -> None:
     score(NETWORKS[:4], tmp_path / "attack", job(attack="fgsm"))
     monkeypatch.setitem(ATTACKS, "fgsm", of_steps(2))
-    with pytest.raises(InputError, match=r"functions\.attack: stored built in, asked"):
+    with refuses("functions.attack", "built in", expected=tmp_path / "attack"):
         engine.check(job(attack="fgsm"), tmp_path / "attack")
 
 
@@ -243,7 +242,7 @@ def test_a_run_does_not_go_on_with_another_reading_or_network_of_the_same_name(
 
     score(NETWORKS[:4], tmp_path / "space", job(space(2.0)))
     score(NETWORKS[:5], tmp_path / "space", job(space(2.0, "what it prints decides no number")))
-    with pytest.raises(InputError, match=r"\(functions.space: stored"):
+    with refuses("functions.space", expected=tmp_path / "space"):
         score(NETWORKS[:4], tmp_path / "space", job(space(3.0)))
 
 
@@ -251,23 +250,21 @@ def test_a_run_goes_on_with_the_same_measures_alone(tmp_path: Path) -> None:
     score(NETWORKS[:4], tmp_path / "out")
     try:
         ntkscore.add_score("top", lambda s: s.values[-1], direction=+1, formula="top")
-        with refuses("those of another configuration (it was begun without the measures top)"):
+        with refuses("top", expected=tmp_path / "out"):
             score(NETWORKS[:5], tmp_path / "out")
         score(NETWORKS[:4], tmp_path / "top")
         del MEASURES["top"]
         ntkscore.add_score("top", lambda s: s.values[0], direction=+1, formula="top")
-        with pytest.raises(InputError, match=r"functions\.measures\.top: stored .* in Python 3"):
+        with refuses("functions.measures.top", "Python", expected=tmp_path / "top"):
             score(NETWORKS[:5], tmp_path / "top")
         # A reference that lacks it ranks by its own measures all the same.
         other = score(NETWORKS[:4], tmp_path / "other")
         other.rank("clean.trace", among=tmp_path / "out")
-        with pytest.raises(
-            InputError, match=r"expected scores made like .* functions\.measures\.top"
-        ):
+        with refuses("functions.measures.top", expected=("scores", tmp_path / "top")):
             other.rank("clean.trace", among=tmp_path / "top")
     finally:
         del MEASURES["top"]
-    with pytest.raises(InputError, match=r"functions\.measures\.top: stored .*, asked nothing"):
+    with refuses("functions.measures.top", "nothing", expected=tmp_path / "top"):
         score(NETWORKS[:5], tmp_path / "top")
     score(NETWORKS[:5], tmp_path / "out")
 

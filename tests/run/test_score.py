@@ -15,7 +15,6 @@ import cells
 import ntkscore
 from cells.residual import Residual
 from ntkscore.config import Config
-from ntkscore.errors import InputError
 from ntkscore.spaces import space_class
 
 RNG = np.random.default_rng(0)
@@ -71,37 +70,35 @@ def test_rows_have_every_choice_of_space_and_config() -> None:
 
 
 @pytest.mark.parametrize(
-    ("images", "labels", "message"),
+    ("images", "labels", "got", "expected"),
     [
-        (np.zeros((2, 3, 8, 8)), np.zeros(2, int), "put the 3 colours last"),
-        (np.zeros((2, 9, 9, 3)), np.zeros(2, int), "with sides that 4 divides"),
-        (np.zeros((2, 7, 9, 3)), np.zeros(2, int), "got 7×9; crop or pad the sides"),
-        (np.full((2, 8, 8, 3), 255.0), np.zeros(2, int), "expected pixels from 0 to 1, got 255"),
-        (
-            np.full((2, 8, 8, 3), np.nan),
-            np.zeros(2, int),
-            "expected pixels from 0 to 1, got NaN or infinity in image 0",
-        ),
-        (np.zeros((2, 8, 8, 3)), np.array([0, 3]), "expected 2 labels from 0 to 1"),
-        (np.zeros((2, 8, 8, 3)), np.array([0, -1]), "expected 2 labels from 0 to 1, got -1"),
-        (np.zeros((2, 8, 8, 3)), np.array([0]), "expected 2 labels"),
-        (np.zeros((2, 8, 8, 3)), np.array([0.0, 1.0]), "expected 2 labels, whole numbers"),
-        (np.zeros((1, 8, 8, 3)), np.array([0]), "expected at least two images"),
+        (np.zeros((2, 3, 8, 8)), np.zeros(2, int), [(3, 8, 8)], "(height, width, 3)"),
+        (np.zeros((2, 9, 9, 3)), np.zeros(2, int), ["9×9"], 4),
+        (np.zeros((2, 7, 9, 3)), np.zeros(2, int), ["7×9"], 4),
+        (np.full((2, 8, 8, 3), 255.0), np.zeros(2, int), [255], ("pixels", 0, 1)),
+        (np.full((2, 8, 8, 3), np.nan), np.zeros(2, int), ["NaN", 0], ("pixels", 0, 1)),
+        (np.zeros((2, 8, 8, 3)), np.array([0, 3]), [0, 3], (2, "labels", 0, 1)),
+        (np.zeros((2, 8, 8, 3)), np.array([0, -1]), [-1, 0], (2, "labels", 0, 1)),
+        (np.zeros((2, 8, 8, 3)), np.array([0]), ["int64", (1,)], (2, "labels")),
+        (np.zeros((2, 8, 8, 3)), np.array([0.0, 1.0]), ["float64", (2,)], (2, "labels")),
+        (np.zeros((1, 8, 8, 3)), np.array([0]), [(1, 8, 8, 3)], "images"),
     ],
 )
-def test_bad_images_are_refused(images: np.ndarray, labels: np.ndarray, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_bad_images_are_refused(
+    images: np.ndarray, labels: np.ndarray, got: list, expected: Any
+) -> None:
+    with refuses(*got, expected=expected):
         scored(0, images, labels, space=SPACE, num_classes=2)
 
 
 @pytest.mark.parametrize("none", [[], ()])
 def test_an_empty_list_is_refused(none: list | tuple) -> None:
-    with pytest.raises(InputError, match="at least one network to score, got none; name some"):
+    with refuses("none", expected="network"):
         score(none)
 
 
 def test_a_name_that_is_none_is_refused() -> None:
-    with pytest.raises(InputError, match="expected a skip pattern of zeros and ones such as 0110"):
+    with refuses("2", expected="0110"):
         score(["01", "2"])
 
 
@@ -195,17 +192,17 @@ def test_depths_do_not_mix_weights() -> None:
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("model", "got", "expected"),
     [
-        (lambda w, x: x @ w, "expected an ntkscore.Model, got function; write Model"),
-        (ntkscore.Model(lambda w, x: (x @ w, x), np.ones((6, 2))), "expected logits .*, got tuple"),
-        (ntkscore.Model(lambda w, x: x @ w, np.ones((6, 2), int)), "expected floating-point"),
-        (ntkscore.Model(lambda w, x: x, []), "expected floating-point weights, got none; give"),
-        (ntkscore.Model(lambda w, x: (x @ w).sum(1), np.ones((6, 2))), r"expected logits of shape"),
+        (lambda w, x: x @ w, "function", "ntkscore.Model"),
+        (ntkscore.Model(lambda w, x: (x @ w, x), np.ones((6, 2))), "tuple", "(2, classes)"),
+        (ntkscore.Model(lambda w, x: x @ w, np.ones((6, 2), int)), "int32", "weights"),
+        (ntkscore.Model(lambda w, x: x, []), "none", "weights"),
+        (ntkscore.Model(lambda w, x: (x @ w).sum(1), np.ones((6, 2))), "(2,)", "(2, classes)"),
     ],
 )
-def test_what_is_no_model_is_refused(model: ntkscore.Model, message: str) -> None:
-    with pytest.raises(InputError, match=f"^{message}"):
+def test_what_is_no_model_is_refused(model: ntkscore.Model, got: str, expected: str) -> None:
+    with refuses(got, expected=expected):
         scored(model, np.full((4, 6), 0.5), np.array([0, 1, 0, 1]))
 
 
@@ -219,14 +216,12 @@ def test_logits_that_are_not_finite_are_traced_to_where_they_come_from() -> None
     weights = {"kernel": np.eye(6)[:, :2], "scale": -np.ones(2)}
     images, labels = np.full((4, 6), 0.5), np.array([0, 1, 0, 1])
     model = ntkscore.Model(by_a_root, weights)
-    with pytest.raises(InputError, match=r"logits, got \[nan, nan\].* sqrt on weights: mend"):
+    with refuses([np.nan, np.nan], remedy=("sqrt", "weights")):
         scored(model, images, labels)
     weights = {"kernel": np.eye(6)[:, :2], "scale": np.ones(2)}
     kernel = lambda model, x, y: ntkscore.ntk(model, x, labels=y)  # noqa: E731
     for compute in (kernel, lambda *given: ntkscore.stack(*given, "fgsm", [0.1])):
-        with pytest.raises(
-            InputError, match=r"comes from the operation log of shape \(1, 2\): mend"
-        ):
+        with refuses([np.nan, np.nan], remedy=("log", (1, 2))):
             compute(ntkscore.Model(by_a_logarithm, weights), images, labels)
 
 
@@ -285,9 +280,7 @@ def test_a_dependence_on_the_batch_must_be_declared() -> None:
 
     images, labels = np.random.default_rng(0).uniform(size=(4, 6)), np.array([0, 1, 0, 1])
     weights = np.random.default_rng(1).normal(size=(6, 2))
-    with pytest.raises(
-        InputError, match=r"^expected logits of an image .*, or declare it with Model"
-    ):
+    with refuses(remedy="coupled=True"):
         scored(ntkscore.Model(apply, weights), images, labels)
     rows = scored(ntkscore.Model(apply, weights, coupled=True), images, labels)
     assert np.isfinite(rows.loc[rows["score"] == "frobenius", "value"]).all()
@@ -303,7 +296,7 @@ def test_a_space_must_declare_a_dependence_on_the_batch(tmp_path: Path) -> None:
             centred = lambda w, x: given.apply(w, x - x.mean(0))  # noqa: E731
             return ntkscore.Model(centred, given.params, coupled=self.declared)
 
-    with pytest.raises(InputError, match=r"^expected logits of an image that do not depend on"):
+    with refuses(remedy="coupled=True"):
         score("0", Centred(width=8))
     assert np.isfinite(score("0", Centred(width=8, declared=True))["value"]).any()
 
@@ -341,5 +334,5 @@ def test_columns_of_a_network_that_a_row_has_already_are_refused(name: str) -> N
         def key(self, architecture: Any) -> str:
             return str(architecture)
 
-    with pytest.raises(InputError, match=rf"^expected columns of the space .*, got {name}; rename"):
+    with refuses(name, expected="residual"):
         score("0", Clash(width=8))

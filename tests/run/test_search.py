@@ -6,10 +6,19 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tiny import CONFIG, RESIDUAL, RESIDUAL_OPTIONS, finish, invoke, refused, rows_in, start
+from tiny import (
+    CONFIG,
+    RESIDUAL,
+    RESIDUAL_OPTIONS,
+    finish,
+    invoke,
+    refused,
+    refuses,
+    rows_in,
+    start,
+)
 
 import ntkscore
-from ntkscore.errors import InputError
 
 pytestmark = pytest.mark.slow
 
@@ -115,7 +124,7 @@ def test_the_command(tmp_path: Path) -> None:
 def test_a_space_without_neighbours_is_refused(tmp_path: Path) -> None:
     file = Path(__file__).with_name("own_space.py")
     space = ntkscore.spaces.space_class(str(file))()
-    with pytest.raises(InputError, match="expected a space whose architectures have neighbours"):
+    with refuses("one_hidden", remedy="`neighbours`"):
         ntkscore.search("synthetic", tmp_path / "run", CONFIG, space=space)
     assert not (tmp_path / "run").exists()
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from theory_networks import unit_points
+from tiny import refuses
 
 from cells.residual import Residual, ResidualConvolutional
 from experiments.theory.infinite_width import infinite_ntk
@@ -14,7 +15,6 @@ from experiments.theory.sphere import CapAttack
 from experiments.theory.studies.setting import network
 from experiments.theory.tasks import on_sphere
 from experiments.theory.training import input_gradient
-from ntkscore.errors import InputError
 from ntkscore.kernels.ntk import ntk
 from ntkscore.model import Model
 
@@ -97,13 +97,13 @@ def test_neural_tangents_agrees_where_there_are_no_skips(nt) -> None:
 def test_points_off_the_sphere_are_refused() -> None:
     points = unit_points(3, 4)
     points[1] *= 2
-    with pytest.raises(InputError, match=r"^expected points of length 1, got 1 of 3 .* length 2;"):
+    with refuses(1, 3, 2, expected=1):
         infinite_ntk(Residual(), "1", points)
 
 
 def test_activations_as_printed_have_no_limit() -> None:
     space = Residual(activation="tanh", activation_scaling="literal")
-    with pytest.raises(InputError, match=r"^expected activations scaled by the width, got tanh"):
+    with refuses("tanh", remedy="activation_scaling='width'"):
         infinite_ntk(space, "1", unit_points(2, 3))
     printed = infinite_ntk(Residual(activation_scaling="literal"), "1", unit_points(2, 3))
     np.testing.assert_array_equal(printed, infinite_ntk(Residual(), "1", unit_points(2, 3)))

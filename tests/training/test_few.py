@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tiny import RESIDUAL_OPTIONS, invoke, refused, start
+from tiny import RESIDUAL_OPTIONS, invoke, refused, refuses, start
 
 from cells.residual import Residual
 from ntkscore.analysis.prediction import Predictor
 from ntkscore.data.images import ImageSet, load_images
-from ntkscore.errors import InputError
 from ntkscore.training import few as module
 from ntkscore.training.few import DIVERGED, OK, PENDING, FewTrainings, train_few, train_one
 from ntkscore.training.fit import Diverged
@@ -207,7 +206,7 @@ def test_a_second_host_trains_the_next_entry_and_ends_where_none_is_left(
 def test_a_folder_is_of_one_recipe(tmp_path: Path, trainings: list[str]) -> None:
     list(train_few(begun(tmp_path), images(), RECIPE))
     for how in ({"recipe": replace(RECIPE, epochs=2)}, {"recipe": RECIPE, "seed": 1}):
-        with pytest.raises(InputError, match="a run with the same settings, got one with others"):
+        with refuses(list(how)[-1], expected=tmp_path):
             next(train_few(begun(tmp_path, budget=9), images(), **how))  # type: ignore[arg-type]
     assert len(trainings) == 8
 
@@ -218,12 +217,12 @@ def test_a_damaged_file_is_named(tmp_path: Path, trainings: list[str]) -> None:
     for path, content in ((result, b""), (result, b"{}"), (queue, b"\xff"), (queue, b"a\n\n\n")):
         kept = path.read_bytes()
         path.write_bytes(content)
-        with pytest.raises(InputError, match=rf"{path.name} is damaged"):
+        with refuses(path):
             begun(tmp_path).entries()
         path.write_bytes(kept)
     lines = queue.read_text().splitlines()
     queue.write_text("\n".join([*lines, lines[1]]))
-    with pytest.raises(InputError, match=r"expected each network once in .*queue.csv, got '.+' 2"):
+    with refuses(2, expected=queue):
         begun(tmp_path).entries()
     queue.write_text("\n".join(lines))
     result.unlink()
@@ -231,14 +230,14 @@ def test_a_damaged_file_is_named(tmp_path: Path, trainings: list[str]) -> None:
 
 
 def test_refuses_what_cannot_be_trained(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected batch to be at least 1, got 0"):
+    with refuses(0, expected=("batch", 1)):
         begun(tmp_path, batch=0)
-    with pytest.raises(InputError, match="held out of training to choose by, got none"):
+    with refuses("none", remedy="--held-out"):
         next(train_few(begun(tmp_path), images(), replace(RECIPE, held_out=0)))
-    begun(tmp_path).next()
+    waiting = begun(tmp_path).next()
     other = Predictor(SCORES.set_axis([f"{key}0" for key in KEYS]))
     few = FewTrainings(out=tmp_path, space=SPACE, predictor=other, budget=4)
-    with pytest.raises(InputError, match=r"expected networks of the run in .*queue\.csv, got"):
+    with refuses(waiting[0].key, expected=tmp_path / "queue.csv"):
         few.next()
 
 

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tiny import invoke, refused
+from tiny import invoke, refused, refuses
 
 import ntkscore
 from cells.residual import Residual
-from ntkscore.errors import InputError
 from ntkscore.regression import alignment, distance
 from ntkscore.training import fit
 from ntkscore.training.runs import open_trained
@@ -72,7 +71,7 @@ def test_a_stopped_training_has_the_same_rows(tmp_path: Path, monkeypatch, whole
 
 
 def test_kernels_want_epochs_between_them() -> None:
-    with pytest.raises(InputError, match="at least one epoch"):
+    with refuses(0, expected="epoch"):
         trained(kernels=0)
     assert trained(kernels=None).kernels is None
 

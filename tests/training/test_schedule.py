@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tiny import refuses
 
-from ntkscore.errors import InputError
 from ntkscore.training.optimizer import one_cycle, optimizer
 from ntkscore.training.recipe import RECIPES, Recipe
 
@@ -55,22 +55,22 @@ def test_a_hundred_steps_are_pytorchs(steps: int, torch: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "sentence"),
+    ("wrong", "got"),
     [
-        ({"beta": 1.1}, "expected beta from 0 to 1, got 1.1; 0 is training without attacks"),
-        ({"beta": math.nan}, "expected beta from 0 to 1, got nan"),
-        ({"rho": 8.0}, "expected rho from 0 to 1, got 8; write 8/255"),
-        ({"epochs": 0}, "expected epochs to be at least 1, got 0"),
-        ({"batch": -1}, "expected batch to be at least 1, got -1"),
-        ({"peak": 0.0}, "expected peak above 0, got 0"),
-        ({"weight_decay": 1.0}, "expected a weight decay from 0 to below 1, got 1"),
-        ({"held_out": -1}, "expected held_out to be at least 0, got -1"),
-        ({"recipe": "mine"}, "expected recipe to be one of code, paper, got 'mine'"),
-        ({"bn_train": "both"}, "expected bn_train to be one of separate, joint"),
+        ({"beta": 1.1}, 1.1),
+        ({"beta": math.nan}, "nan"),
+        ({"rho": 8.0}, 8),
+        ({"epochs": 0}, 0),
+        ({"batch": -1}, -1),
+        ({"peak": 0.0}, 0),
+        ({"weight_decay": 1.0}, 1),
+        ({"held_out": -1}, -1),
+        ({"recipe": "mine"}, "mine"),
+        ({"bn_train": "both"}, "both"),
     ],
 )
-def test_a_setting_outside_its_range_is_refused(wrong: dict, sentence: str) -> None:
-    with pytest.raises(InputError, match=sentence):
+def test_a_setting_outside_its_range_is_refused(wrong: dict, got: object) -> None:
+    with refuses(got, expected=next(iter(wrong))):
         Recipe(**wrong)
 
 

@@ -21,7 +21,6 @@ from cells.nasbench201.network import STATISTICS
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
 from ntkscore.data.images import ImageSet, load_images
-from ntkscore.errors import InputError
 from ntkscore.kernels.plain import QUICKLY
 from ntkscore.model import Model, Trainable
 from ntkscore.task import Task
@@ -279,38 +278,41 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_epoch_before(tmp_p
     network = Trainable(explosive, trainable.evaluate, trainable.params, (jnp.zeros(()),))
     recipe = replace(SMALL, beta=0.0)
     given = ([network], images.images, images.labels, recipe, (0,), tmp_path)
-    with pytest.raises(Diverged, match="not finite at step 6, in epoch 2; the state after epoch 1"):
-        fit(*given)
-    with pytest.raises(Diverged, match="at step 6, in epoch 2"):
-        fit(*given)
+    for _ in range(2):
+        with pytest.raises(Diverged, match="epoch 1") as caught:
+            fit(*given)
+        assert (caught.value.step, caught.value.epoch) == (6, 2)
 
 
 def test_folders_of_other_runs_and_damaged_ones_are_refused(tmp_path: Path) -> None:
     images, space = some_images(), Residual(width=8)
     train("1", images, SMALL, space=space, out=tmp_path / "a")
-    for change in (
-        {"recipe": replace(SMALL, beta=1.0)},
-        {"space": Residual(width=9)},
-        {"seeds": (1,)},
-        {"images": replace(images, checksum="other")},
+    for name, change in (
+        ("recipe", {"recipe": replace(SMALL, beta=1.0)}),
+        ("width", {"space": Residual(width=9)}),
+        ("seeds", {"seeds": (1,)}),
+        ("checksum", {"images": replace(images, checksum="other")}),
     ):
         given = {"images": images, "recipe": SMALL, "space": space} | change
-        with pytest.raises(InputError, match="a run with the same settings, got one with others"):
+        with refuses(name, expected=tmp_path / "a"):
             train("1", out=tmp_path / "a", **given)
     networks = [space.on(images.task).trainable("1")]
     data = images.images[:8], images.labels[:8]
     fit(networks, *data, SMALL, out=tmp_path / "b")
-    for other in ((*data, replace(SMALL, beta=1.0)), (*data[:1], 1 - data[1] % 2, SMALL)):
-        with pytest.raises(InputError, match="a run with the same settings, got one with others"):
+    for name, other in (
+        ("recipe", (*data, replace(SMALL, beta=1.0))),
+        ("checksum", (*data[:1], 1 - data[1] % 2, SMALL)),
+    ):
+        with refuses(name, expected=tmp_path / "b"):
             fit(networks, *other, out=tmp_path / "b")
     (tmp_path / "a" / "state.npz").write_bytes(b"no")
-    with pytest.raises(InputError, match=r"state after a stage in .*, but it is damaged"):
+    with refuses("ValueError", expected=tmp_path / "a"):
         open_trained(tmp_path / "a")
-    with pytest.raises(InputError, match="a folder that `ntkscore train` left"):
+    with refuses(tmp_path / "run.json", expected="`ntkscore train`"):
         open_trained(tmp_path)
-    with pytest.raises(InputError, match="fewer held-out images than there are, 40, got 40"):
+    with refuses(40, expected=40):
         train("1", images, replace(SMALL, held_out=40), space=space)
-    with refuses("[1, 1]"):
+    with refuses([1, 1]):
         train("1", images, SMALL, space=space, seeds=(1, 1))
 
 
@@ -320,7 +322,7 @@ def test_held_out_rows_are_never_trained_on() -> None:
 
 
 def test_a_coupled_model_is_no_trainable() -> None:
-    with pytest.raises(ValueError, match="points do not depend on each other"):
+    with refuses("coupled=True", remedy="Trainable"):
         Trainable.of(Model(lambda w, x: x - x.mean(0), jnp.ones(1), coupled=True))
 
 
