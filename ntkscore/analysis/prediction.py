@@ -65,9 +65,9 @@ class Inputs(NamedTuple):
             (['params'], {'flops': 'redundant: params', 'field': 'constant'})
         """
         columns = columns.set_axis([str(name) for name in columns], axis=1)
-        for names in (columns.columns, columns.index):
-            for twice in names[names.duplicated()]:
-                raise InputError("each network and each input once", f"{twice} twice", "drop one")
+        both = columns.columns, columns.index
+        if twice := [name for names in both for name in names[names.duplicated()]]:
+            raise InputError("each network and each input once", f"{twice[0]} twice", "drop one")
         try:
             columns = columns.astype(float)
         except (ValueError, TypeError) as error:

@@ -76,11 +76,11 @@ def read_numbers(path: str | Path, dataset: str | None = None) -> "pd.DataFrame"
     if path.is_dir():
         path = path / _FILES.get(dataset_name(dataset or "").lower(), _FILES["cifar10"])
     frame, _ = read_csv(path, titled=True)
-    for names in (frame.index, frame.columns):
-        for twice in names[names.duplicated()]:
-            raise InputError(
-                f"each network and each cost once in {path}", f"{twice} twice", "correct it"
-            )
+    both = frame.index, frame.columns
+    if twice := [name for names in both for name in names[names.duplicated()]]:
+        raise InputError(
+            f"each network and each cost once in {path}", f"{twice[0]} twice", "correct it"
+        )
     try:
         frame = frame.mask(frame.isin(_ABSENT)).astype(float)
     except ValueError as error:

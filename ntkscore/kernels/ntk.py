@@ -229,7 +229,7 @@ def check_alone(model: Model, what: str, implementation: str) -> None:
     if model.coupled or implementation == "ntvp":
         raise InputError(
             f"images that do not depend on each other for {what}",
-            "one with coupled=True" if model.coupled else "the implementation ntvp",
+            "a model with coupled=True" if model.coupled else "the implementation ntvp",
             "freeze the batch's statistics, or choose another implementation",
         )
 

@@ -19,7 +19,6 @@ from experiments.__main__ import STUDIES, app, chosen_settings
 from experiments.data import Data
 from experiments.frame import Claim, Corrected, Interval, Stronger, Study, Within, exact
 from experiments.plotting import panels
-from ntkscore.errors import InputError
 
 runner = CliRunner()
 INTERVALS = st.tuples(st.floats(-2, 2), st.floats(0, 1)).map(
@@ -197,11 +196,6 @@ def test_list_names_studies_and_recordings() -> None:
 
 def test_what_is_missing_is_named_before_anything_runs(tmp_path: Path) -> None:
     needs = ("nas-robbench-201", "cifar10", "runs/none")
-    with pytest.raises(InputError) as error:
+    fetch = "`ntkscore fetch nas-robbench-201`", "`ntkscore fetch cifar10`"
+    with refuses(*fetch, "runs/none", "`ntkscore score`", remedy="--data-dir"):
         Data(tmp_path).check(needs)
-    for way in (
-        "`ntkscore fetch nas-robbench-201`",
-        "`ntkscore fetch cifar10`",
-        "no runs/none: give a folder that `ntkscore score` wrote",
-    ):
-        assert way in str(error.value)
