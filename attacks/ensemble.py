@@ -24,16 +24,18 @@ Store = MutableMapping[str, Any]
 """Named results, each a dict of named arrays, that outlive a stop."""
 DRAWS = 20
 """Of a network with chance, for each gradient."""
-BATCH, CHUNK = 64, 1024
-"""Images of a compiled program, and of a result that is kept."""
-FEWEST = 8
-"""Images of the smallest program."""
+BATCH, CHUNK = 48, 1024
+"""Most images of a compiled program, and of a result that is kept."""
+UNIT = 8
+"""What the number of a program's images is a multiple of."""
+WORTH = 3000
+"""Steps of an image to be saved for which programs of fewer images are compiled."""
 LONGEST = 50
 """Most steps between two looks at what has fallen."""
 SAVED_EVERY = 30.0
 """Seconds."""
 IN_PROGRESS = "in progress"
-CONTENT = ("chunk", "alive", "fallen", "points", "run", "step")
+CONTENT = ("chunk", "alive", "fallen", "points", "run", "step", "size")
 """What is kept of a chunk in progress beside its state."""
 SQUARE_FALL = 0.002
 """Fall of the accuracy by Square above which gradients are suspected."""
@@ -92,7 +94,7 @@ def attack_all(
         attacks: by name, such as `attacks.autoattack` gives.
         seed: of starts and draws. An image's draws are its own, whatever else is attacked.
         draws: of a network with chance, for each gradient; 0 for one without.
-        batch: images of a compiled program.
+        batch: most images of a compiled program.
         devices: that share each batch, if it can be divided; those of this process if left out.
         store: where results are kept. The same call goes on with what is there, and returns what
             it would have returned unstopped.
@@ -202,25 +204,28 @@ class _Job:
         """The rows of a chunk that fall, and their points."""
         if (kept := keep.result(chunk)) is not None:
             return kept["rows"], kept["points"]
-        alive, state, at = rows, None, (0, 0)
+        alive, state, at, size = rows, None, (0, 0), self._size(len(rows))
         fallen, points = np.zeros(0, int), np.zeros((0, *self.images.shape[1:]), self.images.dtype)
         if (kept := keep.progress(chunk)) is not None:
             alive, fallen, points = kept["alive"], kept["fallen"], kept["points"]
-            at = int(kept["run"]), int(kept["step"])
+            at, size = (int(kept["run"]), int(kept["step"])), int(kept["size"])
             leaves = [kept[f"state {i}"] for i in range(len(kept) - len(CONTENT))]
             state = self._like(attack, attack.runs[at[0]], leaves)
+        left = sum(run.steps for run in attack.runs)
         for number, run in enumerate(attack.runs):
             for one, two in pairwise([0, *_looks(run.steps)]):
+                left -= two - one
                 if (number, one) < at or not len(alive):
                     continue
-                state = self._piece((place, number), attack, run, (one, two), alive, state)
+                state = self._piece((place, number), attack, run, (one, two), alive, state, size)
                 if run.scale == 1 and (found := np.array(state.found)).any():
                     new = np.asarray(state.adversarial)[found]
                     found[found] = self._fell(attack, new, alive[found])
                     fallen = np.concatenate([fallen, alive[found]])
                     points = np.concatenate([points, np.asarray(state.adversarial)[found]])
                     alive, state = alive[~found], jax.tree.map(lambda a, f=found: a[~f], state)
-                content = {"alive": alive, "fallen": fallen, "points": points}
+                size = self._smaller(size, len(alive), left)
+                content = {"alive": alive, "fallen": fallen, "points": points, "size": size}
                 keep.save_progress(chunk, {**content, "run": number, "step": two}, state)
                 part = (number + two / run.steps) / len(attack.runs)
                 tell(1 - (1 - part) * len(alive) / len(rows), len(fallen))
@@ -235,14 +240,15 @@ class _Job:
         steps: tuple[int, int],
         alive: np.ndarray,
         state: State | None,
+        size: int,
     ) -> State:
-        """The state of images after some steps of a run."""
+        """The state of images after some steps of a run, by programs of so many images."""
         key = jax.random.key(self.seed)
         for number in place:
             key = jax.random.fold_in(key, number)
         start, advance = self._programs(attack, run)
         pieces = []
-        for rows, count in self._batches(len(alive)):
+        for rows, count in _batches(len(alive), size):
             given = (
                 self.weights,
                 *map(self._put, (self.images[alive[rows]], self.labels[alive[rows]])),
@@ -293,7 +299,7 @@ class _Job:
         """Whether images are classified as some rows' labels say; whether by finite logits."""
         program = self._answers
         found = [np.zeros((2, 0), bool)]
-        for some, count in self._batches(len(rows)):
+        for some, count in _batches(len(rows), self.batch):
             answer = program(
                 self.weights, self._put(images[some]), self._put(self.labels[rows[some]])
             )
@@ -324,7 +330,7 @@ class _Job:
 
     def flags(self) -> list[str]:
         """What makes the evaluation doubtful before it is begun, by the first images."""
-        rows, count = next(iter(self._batches(len(self.labels))), (np.zeros(0, int), 0))
+        rows, count = next(_batches(len(self.labels), self.batch), (np.zeros(0, int), 0))
         if not count:
             return []
 
@@ -344,16 +350,21 @@ class _Job:
             )
         return found
 
-    def _batches(self, count: int) -> Iterator[tuple[np.ndarray, int]]:
-        """Places of a batch, the last filled up with its own, and how many are new.
+    def _size(self, count: int) -> int:
+        """Images of a program, of which as few programs as can be leave few of their places empty.
 
-        Fewer than a batch are filled up to a power of two, so that few programs are compiled.
+        Every device has as many of them.
         """
-        for start in range(0, count, self.batch):
-            places = np.arange(start, min(start + self.batch, count))
-            size = max(1 << (len(places) - 1).bit_length(), FEWEST)
-            even = self._shardings[0] is None or size % self._shardings[0].num_devices == 0
-            yield np.resize(places, min(size, self.batch) if even else self.batch), len(places)
+        sharding, _ = self._shardings
+        unit = math.lcm(UNIT, 1 if sharding is None else sharding.num_devices)
+        programs = max(-(-count // self.batch), 1)
+        return min(max(-(-count // (programs * unit)), 1) * unit, self.batch)
+
+    def _smaller(self, size: int, count: int, steps: int) -> int:
+        """The size of the programs of fewer images, where it saves much for so many steps."""
+        new = self._size(count)
+        places, fewer = (-(-count // each) * each for each in (size, new))
+        return new if steps * (places - fewer) >= WORTH else size
 
     @cached_property
     def _shardings(self) -> tuple[Any, Any]:
@@ -382,3 +393,10 @@ def _looks(steps: int) -> list[int]:
         ends.append(min(ends[-1] + size, steps))
         size = min(math.ceil(1.5 * size), LONGEST)
     return ends[1:]
+
+
+def _batches(count: int, size: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Places of batches, the last filled up with its own, and how many are new."""
+    for start in range(0, count, size):
+        places = np.arange(start, min(start + size, count))
+        yield np.resize(places, size), len(places)

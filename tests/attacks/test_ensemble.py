@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ from attacks import (
     ensemble,
     pgd,
 )
-from attacks.steps import point_keys
+from attacks.steps import drawn, point_keys
 from ntkscore.model import Model
 from ntkscore.results.checkpoints import ArrayFolder
 from ntkscore.training.robustness import robustness
@@ -155,6 +155,22 @@ def test_an_image_is_attacked_alike_whatever_is_attacked_beside_it() -> None:
     np.testing.assert_allclose(whole.images, other.images, atol=1e-5)
 
 
+def test_as_few_programs_as_can_be_and_few_empty_places() -> None:
+    model = linear()
+    job = ensemble._Job(model.apply, model.params, greys(1), np.zeros(1), 0, 0, 48, None, jax.jit)
+    counts = [0, 1, 8, 9, 36, 48, 49, 82, 97]
+    assert [job._size(n) for n in counts] == [8, 8, 8, 16, 40, 48, 32, 48, 40]
+    assert job._smaller(48, 40, 374) == 48 and job._smaller(48, 40, 375) == 40
+    assert job._smaller(48, 50, 93) == 48 and job._smaller(48, 50, 94) == 32
+
+
+def test_draws_are_those_of_a_points_key_and_shape() -> None:
+    keys = point_keys(jax.random.key(0), np.arange(3))
+    for draw in (jax.random.uniform, jax.random.normal, jax.random.rademacher):
+        each = jnp.stack([draw(key, SHAPE, jnp.float32) for key in keys])
+        np.testing.assert_array_equal(drawn(keys, draw, SHAPE, jnp.float32), each)
+
+
 class Stopped(Exception):
     """In place of a kill."""
 
@@ -162,12 +178,17 @@ class Stopped(Exception):
 class Stopping(dict):
     """Results that outlive a stop, which comes at a given time of writing."""
 
+    sizes: ClassVar[set[int]] = set()
+    """Images of the programs in progress."""
+
     def __init__(self, content: dict[str, Any], writes: int) -> None:
         super().__init__(content)
         self.writes = writes
 
     def __setitem__(self, name: str, arrays: Any) -> None:
         super().__setitem__(name, {key: np.array(value) for key, value in arrays.items()})
+        if "size" in arrays:
+            self.sizes.add(int(arrays["size"]))
         self.writes -= 1
         if not self.writes:
             raise Stopped
@@ -179,7 +200,9 @@ def test_stopped_after_any_piece_it_goes_on_to_the_same_bits(
     monkeypatch: pytest.MonkeyPatch, norm: Any, steps: int
 ) -> None:
     monkeypatch.setattr(ensemble, "SAVED_EVERY", 0.0)
-    monkeypatch.setattr(ensemble, "CHUNK", 10)
+    monkeypatch.setattr(ensemble, "CHUNK", 20)
+    monkeypatch.setattr(ensemble, "WORTH", 40)  # programs become smaller on the way
+    monkeypatch.setattr(ensemble, "UNIT", 2)
     model, x, rho = linear(), greys(24), 0.4 * RADII[norm]
     labels, _ = distances(model, x, norm)
     attacks = {
@@ -204,6 +227,7 @@ def test_stopped_after_any_piece_it_goes_on_to_the_same_bits(
         except Stopped:
             stops += 1
     assert stops > 4
+    assert len(Stopping.sizes) > 2
     np.testing.assert_array_equal(found.images, whole.images)
     for name, right in whole.right.items():
         np.testing.assert_array_equal(right, found.right[name])
