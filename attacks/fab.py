@@ -123,9 +123,10 @@ class FAB(Stepwise):
         at_step = victim.at_step(step) if isinstance(victim, Victim) else victim
         value, slope = self._boundary(at_step, run, state)
         z, w = flat(state.z), flat(slope)
-        from_z = onto_hyperplane(z, w, value[:, None], self.norm)
         at_x = value + jnp.sum(w * (flat(x) - z), 1)
-        from_x = onto_hyperplane(flat(x), w, at_x[:, None], self.norm)
+        both = jnp.concatenate([z, flat(x)]), jnp.concatenate([value, at_x])[:, None]
+        from_both = onto_hyperplane(both[0], jnp.concatenate([w, w]), both[1], self.norm)
+        from_z, from_x = jnp.split(from_both, 2)
         far, near = (jnp.maximum(length(d, self.norm), 1e-8) for d in (from_x, from_z))
         pull = jnp.minimum(near / (near + far), self.largest_pull)[:, None]
         moved = (z + self.overshoot * from_z) * (1 - pull)

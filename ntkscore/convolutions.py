@@ -2,7 +2,8 @@
 
 XLA has a fast convolution for CPUs: of float32 arrays (image, *sides, channel), by kernels
 (*sides, in, out). It brings others into this form, but not inside of a loop, where they take up to
-a hundred times as long. One kernel for each channel it computes slowly everywhere.
+a hundred times as long. One kernel for each channel it computes slowly everywhere, and gradients of
+pixels, and over strides.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from ntkscore.platforms import platform
 Sides = Sequence[int]
 MOST_PLACES = 81
 """Places of a kernel up to which shifted images are added up; more take long to compile."""
+LARGER = 3
+"""How many times as large as what is given and what is found products may be."""
 
 
 def of_each_channel(kernel: Sequence[int], groups: int) -> bool:
@@ -148,3 +151,45 @@ def pull(
     flipped = split.swapaxes(-1, -3)
     flipped = flipped.reshape(*size, outputs // window.groups, inputs * window.groups)
     return convolve(g, flipped, window.transposed(size, sides, g.shape[1:-1]), precision)
+
+
+def has_small_products(kernel: Sequence[int], window: Window) -> bool:
+    """Whether `sum_of_products` takes little memory, for kernels of a shape (*sides, in, out).
+
+    So it is for the first convolution of an image's colours, and over strides.
+
+    Example:
+        >>> has_small_products((3, 3, 3, 16), Window.square(3))
+        True
+        >>> [has_small_products((3, 3, 16, 32), Window.square(3, stride)) for stride in (1, 2)]
+        [False, True]
+    """
+    *size, inputs, outputs = kernel
+    if window.groups > 1 or max(window.lhs_dilation) > 1 or not 1 < prod(size) <= MOST_PLACES:
+        return False
+    return prod(size) * inputs <= LARGER * max(prod(window.strides) * inputs, outputs)
+
+
+def sum_of_products(
+    g: Float[Array, "m ... d"],
+    kernel: Float[Array, "... c d"],
+    window: Window,
+    sides: Sides,
+    precision: Any = PRECISION,
+) -> Float[Array, "m ... c"]:
+    """`pull` as products with each place of the kernel, moved and added up; in other last digits.
+
+    Of few channels and over strides it is two to six times as fast on a CPU.
+    """
+    size = kernel.shape[:-2]
+    products = jnp.matmul(g, kernel.reshape(-1, kernel.shape[-1]).T, precision=precision)
+    found, zero = [], jnp.zeros((), g.dtype)
+    counts, (strides, padding, _, gaps, _) = g.shape[1:-1], window
+    for place, product in zip(np.ndindex(*size), jnp.split(products, prod(size), -1), strict=True):
+        by_side = zip(place, sides, counts, strides, padding, gaps, strict=True)
+        around = [
+            (k * gap - low, side - k * gap + low - (count - 1) * stride - 1, stride - 1)
+            for k, side, count, stride, (low, _), gap in by_side
+        ]
+        found.append(lax.pad(product, zero, [(0, 0, 0), *around, (0, 0, 0)]))
+    return sum(found[1:], found[0])

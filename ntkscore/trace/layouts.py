@@ -98,7 +98,9 @@ class FastConvolution:
             if isinstance(g, SymbolicZero):
                 return None, None
             turned, weights = g.transpose(axes.output), kernel.transpose(axes.kernel)
-            dx = convolutions.pull(turned, weights, axes.window, sides, self.precision)
+            small = convolutions.has_small_products(weights.shape, axes.window)
+            pull = convolutions.sum_of_products if small else convolutions.pull
+            dx = pull(turned, weights, axes.window, sides, self.precision)
             dx = dx.transpose(np.argsort(axes.image))
             return dx, None if x is None else jax.vjp(partial(self._fast, x), kernel)[1](g)[0]
 

@@ -12,7 +12,7 @@ from jax import Array, lax
 
 import attacks
 from ntkscore import Model, ntk, stack
-from ntkscore.convolutions import Window, convolve, pull
+from ntkscore.convolutions import Window, convolve, pull, sum_of_products
 from ntkscore.platforms import traced_for
 from ntkscore.trace.logits import logits_of
 from tests.networks import EXACT, error
@@ -24,6 +24,7 @@ WINDOWS = {
     "dilated": (2, 3, Window.square(3, 1, 2)),
     "uneven": (2, 2, Window((2, 1), ((0, 2), (1, 0)), (1, 1), (1, 2))),
     "spread": (2, 3, Window((1, 2), ((2, 1), (1, 1)), (2, 3), (1, 1))),
+    "patches": (2, 3, Window((3, 3), ((0, 0),) * 2, (1, 1), (1, 1))),
     "cut": (2, 3, Window((1, 1), ((-1, 1), (2, -2)), (1, 1), (1, 1))),
     "groups": (2, 3, Window.square(3, 2, 1, 2)),
     "each channel": (2, 3, Window.square(3, 1, 1, 4)),
@@ -52,6 +53,8 @@ def test_a_convolution_and_its_gradient_are_those_of_jax(double: None, name: str
     g = jnp.asarray(rng.normal(size=y.shape))
     assert error(convolve(x, kernel, window), y) < EXACT
     assert error(pull(g, kernel, window, x.shape[1:-1]), back(g)[0]) < EXACT
+    if max(window.groups, *window.lhs_dilation) == 1:
+        assert error(sum_of_products(g, kernel, window, x.shape[1:-1]), back(g)[0]) < EXACT
 
 
 def channels_first(weights: dict[str, Array], x: Array) -> Array:
