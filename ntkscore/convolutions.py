@@ -20,7 +20,7 @@ from ntkscore.platforms import platform
 Sides = Sequence[int]
 MOST_PLACES = 81
 """Places of a kernel up to which shifted images are added up; more take long to compile."""
-LARGER = 3
+LARGER = 4
 """How many times as large as what is given and what is found products may be."""
 
 
