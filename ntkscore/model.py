@@ -61,8 +61,8 @@ class Passes(Protocol):
     """A network's forward pass and its backward passes, apart from each other.
 
     The residuals of a forward pass serve the attack's gradient and the kernel, so that neither runs
-    it again. A class that inherits from this one need not have the methods after `layers`, which
-    then say that nothing is known.
+    it again. A class that inherits from this one need not have the methods after `gradient`:
+    without them it has no gradients of single points, and nothing else is known.
     """
 
     def forward(self, params: Any, points: Points, /) -> tuple[Logits, Any]:
@@ -84,11 +84,11 @@ class Passes(Protocol):
             start: zero matrices by kind, to which the layers' contributions are added; an empty
                 dict for the gradient in the points alone.
         """
-        ...
+        raise NotImplementedError
 
     def layers(self, params: Any, residuals: Any, cotangent: Logits, visit: Visit, /) -> PyTree:
         """Results of a function of each layer's gradients, layers first; zeros without weights."""
-        ...
+        raise NotImplementedError
 
     def activations(self, params: Any, residuals: Any) -> Activations | None:
         """Inputs of the rectifiers and outputs of the blocks; None where there are none."""

@@ -1,8 +1,7 @@
 """Checks of a network and its images, before anything is computed of them."""
 
 import logging
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from ntkscore.errors import InputError
 from ntkscore.kernels.plain import wrong_leaves
-from ntkscore.model import Logits, Model, Passes, Points
+from ntkscore.model import Model, Passes, Points
 from ntkscore.trace.blocks import BlockPasses
 from ntkscore.trace.compiled import SHOWN, passes_in_blocks
 from ntkscore.trace.content import traced
+from ntkscore.trace.coupling import COUPLING, first_other, jitted
 from ntkscore.trace.parameters import is_floating
 from ntkscore.trace.passes import passes_of
 from ntkscore.trace.program import NotAlone
 
-COUPLING = 1e-3
-"""Relative change of an image's logits, alone and in its batch, that rounding explains."""
 LARGEST = 100
 """Equations of a network whose kernel is checked unless it is asked for otherwise."""
 log = logging.getLogger("ntkscore")
@@ -209,55 +207,6 @@ def passes_for(
         return model, passes_of(model, points)
 
 
-def check_coupling(model: Model, logits: Logits, points: Array, among: Array | None = None) -> None:
-    """Refuse a model whose logits of a point are others alone than in a batch.
-
-    Args:
-        model: the network, which says that its points do not depend on each other.
-        logits: of the first points, from a trace of one point.
-        points: any number; one alone tells nothing.
-        among: logits of `beside_another`; computed if left out.
-    """
-    if model.coupled or len(points) < 2 or not np.isfinite(logits).all():
-        return
-    beside = among
-    if beside is None:
-        beside = jitted(model.apply)(model.params, beside_another(points))[0]
-    limit = COUPLING * np.abs(logits).max()
-    if not np.allclose(beside, logits[0], rtol=0, atol=limit, equal_nan=True):
-        raise InputError(
-            "logits of an image that do not depend on the rest of its batch, or on chance",
-            f"{_few(beside)} in a batch and {_few(logits[0])} alone",
-            "freeze the batch's statistics and switch dropout off, or declare it with "
-            "Model(apply, params, coupled=True)",
-        )
-
-
-def of_points_alone(
-    model: Model,
-    passes: BlockPasses,
-    points: Array,
-    cotangents: Callable[[Logits, Array], Sequence[Logits]],
-) -> Callable[[Logits, Array], Sequence[Logits]]:
-    """Cotangents of the logits of blocks of points, the first of which are checked.
-
-    A network whose points depend on each other is refused, once for its passes.
-
-    Args:
-        model, passes: the network.
-        points: all of them.
-        cotangents: of the logits and labels of a block.
-    """
-
-    def checked(logits: Logits, labels: Array) -> Sequence[Logits]:
-        if not passes.alone:
-            check_coupling(model, logits, points)
-            passes.alone = len(points) > 1 and bool(np.isfinite(logits).all())
-        return cotangents(logits, labels)
-
-    return checked
-
-
 def check_kernel(
     gram: Callable[[np.ndarray], Float[Array, "m m"]],
     model: Model,
@@ -280,7 +229,7 @@ def check_kernel(
     size = len(passes.traced.program.live)
     if check is False or (check is None and (size > LARGEST or choices in passes.right)):
         return True
-    two = np.unique([0, int(_first_other(points))])
+    two = np.unique([0, int(first_other(points))])
     wrong = wrong_leaves(gram(two), model, points[two], labels[two], *choices)
     if wrong is None:
         passes.right.add(choices)
@@ -313,27 +262,3 @@ def check_same_network(kept: np.ndarray, logits: np.ndarray, folder: Path) -> No
             "one with the same weights and other logits",
             "choose another folder",
         )
-
-
-@jax.jit
-def beside_another(points: Array) -> Array:
-    """The first point and another one, since equal points hide a dependence on the batch."""
-    place = _first_other(points)
-    other = (points[0] + 1).astype(points.dtype)
-    return jnp.stack([points[0], jnp.where(place > 0, points[place], other)])
-
-
-@jax.jit
-def _first_other(points: Array) -> Array:
-    """The place of the first point that is not the first one; 0 where all are equal."""
-    return jnp.argmax((points != points[0]).reshape(len(points), -1).any(1))
-
-
-def _few(logits: Array) -> str:
-    return ", ".join(f"{value:.3g}" for value in logits[:3])
-
-
-@lru_cache(maxsize=64)
-def jitted(apply: Callable[..., PyTree]) -> Callable[..., PyTree]:
-    """A compiled function, found again by later calls with the same function."""
-    return jax.jit(apply)

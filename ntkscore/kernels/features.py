@@ -13,13 +13,14 @@ from jaxtyping import Array, Float
 
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision
-from ntkscore.kernels.checks import check_same_network, jitted, of_points_alone, passes_for
+from ntkscore.kernels.checks import check_same_network, passes_for
 from ntkscore.kernels.ntk import Given, check_alone, prepared
 from ntkscore.kernels.readouts import READOUTS, WHOLE, Labels, number_of, reading_of
 from ntkscore.model import Model
 from ntkscore.results.atomic import publish
 from ntkscore.results.checkpoints import fingerprint
 from ntkscore.trace.blocks import BlockPasses
+from ntkscore.trace.coupling import jitted
 from ntkscore.trace.parameters import Parameters, counted
 
 PART = 1024
@@ -91,12 +92,11 @@ def gradient_features(
     chosen = counted(model.params, passes.kinds_of(model.params), parameters)
     leaves = {place for place, is_in in enumerate(chosen) if is_in}
     read = reading_of(output)
-    readings = number_of(output, passes.traced.logits.shape[0])
+    readings = number_of(output, passes.logits.shape[0])
     keys = list(jax.random.split(jax.random.key(seed), readings))
 
     def rows_of(x: Array, y: Labels) -> Array:
-        checked = of_points_alone(model, passes, x, lambda f, y: list(read(f, y)))
-        blocks = passes.forward_and_back(model.params, x, checked, y)
+        blocks = passes.forward_and_back(model.params, x, lambda f, y: list(read(f, y)), y)
         rows = [passes.sketches(each, leaves, keys, size, factored) for each in blocks]
         return jnp.concatenate(rows)[: len(x)]
 

@@ -117,13 +117,9 @@ def layerwise_by_kind(
 
 def contraction(model: Model, points: Points, parameters: str) -> tuple[Logits, Kernel]:
     """Logits; and the kernel J Jᵀ, for which the gradients of all points are held at once."""
-    gradients = point_gradients(model, *split_for(model, points, parameters))
-
-    def kernel(cotangent: Logits) -> Array:
-        rows = [leaf.reshape(len(leaf), -1) for leaf in gradients(points, cotangent)]
-        return _product(rows, cotangent)
-
     apply = with_windows_apart(model.apply)
+    gradients = point_gradients(apply, *split_for(model, points, parameters))
+    kernel = lambda cotangent: _product(gradients(points, cotangent), cotangent)  # noqa: E731
     return apply(model.params, points), kernel
 
 
@@ -150,8 +146,7 @@ def ntvp(model: Model, points: Points, parameters: str) -> tuple[Logits, Kernel]
             return pull(cotangent * unit)[0]
 
         if push is None:
-            rows = jax.tree.leaves(lax.map(row, index, batch_size=COLUMNS))
-            return _product([leaf.reshape(len(index), -1) for leaf in rows], cotangent)
+            return _product(lax.map(row, index, batch_size=COLUMNS), cotangent)
         column = lambda j, push=push: jnp.sum(push(row(j)) * cotangent, 1)  # noqa: E731
         # `map` stacks the columns as rows.
         return lax.map(column, index, batch_size=COLUMNS).T
@@ -159,9 +154,10 @@ def ntvp(model: Model, points: Points, parameters: str) -> tuple[Logits, Kernel]
     return logits, kernel
 
 
-def _product(rows: Sequence[Float[Array, "m _"]], cotangent: Logits) -> Float[Array, "m m"]:
+def _product(rows: PyTree, cotangent: Logits) -> Float[Array, "m m"]:
     """J Jᵀ, from the gradients of each leaf."""
-    parts = (jnp.matmul(leaf, leaf.T, precision=PRECISION) for leaf in rows)
+    flat = [leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(rows)]
+    parts = (jnp.matmul(leaf, leaf.T, precision=PRECISION) for leaf in flat)
     return sum(parts, jnp.zeros((len(cotangent),) * 2, cotangent.dtype))
 
 

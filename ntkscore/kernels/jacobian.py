@@ -7,22 +7,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ntkscore.kernels.readouts import Labels, Sets
-from ntkscore.model import Logits, Model, Points
+from ntkscore.model import Logits, Points
 from ntkscore.trace.pairs import Pairs
 from ntkscore.trace.parameters import join_parameters, split_leaves
 from ntkscore.trace.windows import with_windows_apart
 
 
 def point_gradients(
-    model: Model, inside: PyTree, outside: PyTree
+    apply: Callable[..., Logits], inside: PyTree, outside: PyTree
 ) -> Callable[[Points, Logits], list[Float[Array, "m ..."]]]:
     """The gradients of single points in some leaves, from cotangents of the logits.
 
     Args:
-        model: the network; its points do not depend on each other.
+        apply: the network; its points do not depend on each other.
         inside, outside: these leaves and the others, as `split_parameters` gives them.
     """
-    apply = with_windows_apart(model.apply)
 
     def gradient(point: Array, cotangent: Float[Array, " o"]) -> list[Array]:
         one = lambda inside: apply(join_parameters(inside, outside), point[None])[0]  # noqa: E731
@@ -33,7 +32,8 @@ def point_gradients(
 
 
 def kernel_of_jacobian(
-    model: Model,
+    apply: Callable[..., Logits],
+    params: PyTree,
     sets: Sets,
     cotangents: Callable[[Logits, Labels], Sequence[Logits]],
     names: Sequence[str | None],
@@ -42,19 +42,16 @@ def kernel_of_jacobian(
     """The kernel by the names of its leaves, for which the gradients of all points are held.
 
     Args:
-        model: the network.
-        sets: of points, and their labels.
-        cotangents: of the logits, from them and the labels.
-        names: of the leaves, of which those of one name are added; None of those left out.
-        pairs: of rows; the rows are set after set, and in a set cotangent after cotangent.
+        apply: the network.
+        params, sets, cotangents, names, pairs: as for the method `kernel` of `TracedPasses`.
     """
-    apply = with_windows_apart(model.apply)
+    apply = with_windows_apart(apply)
     chosen = [place for place, name in enumerate(names) if name is not None]
-    gradients = point_gradients(model, *split_leaves(model.params, [n is not None for n in names]))
+    gradients = point_gradients(apply, *split_leaves(params, [n is not None for n in names]))
     rows = [
         gradients(points, each)
         for points, labels in sets
-        for each in cotangents(apply(model.params, points), labels)
+        for each in cotangents(apply(params, points), labels)
     ]
     found: dict[str, Array] = {}
     for place, *parts in zip(chosen, *rows, strict=True):

@@ -5,9 +5,9 @@ each logit, or of each two. Kernels are raw sums over the parameters, divided by
 of points nor theirs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,30 +20,23 @@ from ntkscore.grams import in_full_precision
 from ntkscore.kernels.checks import (
     as_it_is_now,
     beside_another,
-    check_coupling,
     check_kernel,
     check_points,
     checked_model,
-    of_points_alone,
     passes_for,
 )
 from ntkscore.kernels.gram import evaluate
 from ntkscore.kernels.implementations import Forward, Labels, implementation_for
-from ntkscore.kernels.jacobian import kernel_of_jacobian
-from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS, WHOLE, Sets, number_of, reading_of
-from ntkscore.model import Logits, Model, Points
+from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS, WHOLE, Sets
+from ntkscore.kernels.wanted import Wanted, kernel_of
+from ntkscore.model import Model, Points
 from ntkscore.task import check_labels
 from ntkscore.trace.blocks import BlockPasses
 from ntkscore.trace.compiled import have_values, in_pieces
-from ntkscore.trace.pairs import Across, Groups, Own, Pairs
-from ntkscore.trace.parameters import PARAMETER_SETS, Parameters, counted
+from ntkscore.trace.parameters import Parameters
 from ntkscore.trace.passes import TracedPasses
-from ntkscore.trace.product_kernels import Factors
-from ntkscore.trace.weight_uses import KernelTerm, kernel_terms
 
 Given = Shaped[Array | np.ndarray, "_ ..."]
-WHOLE_KERNEL = "all"
-"""The name of the kernel of all leaves that count, where it is not by leaf."""
 
 
 @in_full_precision
@@ -130,10 +123,11 @@ def ntk(
             return gram
         name = "ntvp" if wanted.simple else "contraction"
     elif isinstance(passes, BlockPasses):
-        check_coupling(model, passes.forward(model.params, sets[0][0])[0], sets[0][0])
+        passes.forward(model.params, sets[0][0])  # which refuses points that are not alone
     if not wanted.simple:
-        traced = None if name == "contraction" else TracedPasses(model, _one(sets[0][0]))
-        return kernel_of(model, traced, sets, wanted)
+        points, _ = sets[0]
+        traced = TracedPasses(model, jax.ShapeDtypeStruct(points.shape[1:], points.dtype))
+        return kernel_of(model, traced, sets, wanted, by_jacobian=name == "contraction")
     choices = output, str(parameters), name
     own = in_pieces(passes) and name == "layerwise"
     if own:
@@ -142,41 +136,6 @@ def ntk(
         return evaluate(model, *sets[0], *choices).gram[0]
     # Without its weights the model is hashable, and other weights find the same program.
     return _compiled(model._replace(params=None), *choices)(model.params, *sets[0])
-
-
-class Wanted(NamedTuple):
-    """What a kernel is of; attributes as the arguments of `ntk`.
-
-    Attributes:
-        across: whether it is of two sets of points.
-    """
-
-    output: str = "sum"
-    parameters: Parameters = "all"
-    diagonal: bool = False
-    across: bool = False
-    per_leaf: bool = False
-
-    @property
-    def named(self) -> bool:
-        """Whether its parameters are a set that has a name."""
-        return isinstance(self.parameters, str) and self.parameters in PARAMETER_SETS
-
-    @property
-    def simple(self) -> bool:
-        """Whether it is the square kernel of a reading, by a set of parameters with a name."""
-        other = self.diagonal or self.across or self.per_leaf
-        return self.named and self.output in READOUTS and not other
-
-    @property
-    def nearest(self) -> "Wanted":
-        """The simple kernel that shows whether a trace is right for this one."""
-        output = self.output if self.output in READOUTS else "trace"
-        return Wanted(output, self.parameters if self.named else "all")
-
-    def pairs(self, first: int) -> Pairs:
-        """Of rows, of which so many are of the first set of points."""
-        return Own() if self.diagonal else Across(first) if self.across else Groups()
 
 
 def prepared(
@@ -263,8 +222,7 @@ def _at_once(
 
     program = passes.programs.setdefault(choices, Jit(compute, NETWORK))
     gram, logits, among = program(model.params, points, labels)
-    passes.check(model.params, points, logits)
-    check_coupling(model, logits, points, among)
+    passes.check(model.params, points, logits, among)
     return gram
 
 
@@ -287,105 +245,3 @@ def _by_layers(
     if not check_kernel(square, model, passes, x, y, *choices, check):
         return None
     return kernel_of(model, passes, sets, wanted) if gram is None else gram
-
-
-def kernel_of(
-    model: Model, passes: BlockPasses | TracedPasses | None, sets: Sets, wanted: Wanted
-) -> PyTree:
-    """Any kernel: layer by layer by a network's passes, or from its Jacobian where it has none.
-
-    Args:
-        model: the network.
-        passes: its own, in blocks or traced; or None.
-        sets: of points, and their labels.
-        wanted: what the kernel is of.
-    """
-    params, whole = model.params, passes or TracedPasses(model, _one(sets[0][0]))
-    traced = whole.traced if isinstance(whole, BlockPasses) else whole
-    names = [
-        (str(place) if wanted.per_leaf else WHOLE_KERNEL) if is_in else None
-        for place, is_in in enumerate(counted(params, traced.kinds_of(params), wanted.parameters))
-    ]
-    terms = kernel_terms(traced.program, traced.weight_uses, names)
-    read, (classes,), sizes = reading_of(wanted.output), traced.logits.shape, _sizes(sets)
-    readings = number_of(wanted.output, classes)
-    together = [range(readings)] if wanted.output == "full" else [[k] for k in range(readings)]
-    found: list[dict[str, Array]] = []
-    for some in together:
-        cotangents = lambda f, y, some=some: [read(f, y)[k] for k in some]  # noqa: E731
-        pairs = wanted.pairs(len(some) * sizes[0])
-        if passes is None:
-            found.append(_matrices(kernel_of_jacobian(model, sets, cotangents, names, pairs)))
-        elif isinstance(passes, BlockPasses):
-            found.append(_in_blocks(model, passes, sets, cotangents, terms, pairs))
-        else:
-            found.append(_traced(traced, params, sets, cotangents, terms, pairs))
-    shape = sizes[:1] if wanted.diagonal else [sizes[0], sizes[-1]]
-
-    def joined(name: str) -> Array:
-        nothing = jnp.zeros((), traced.dtype)
-        if wanted.output == "full":
-            gram = jnp.broadcast_to(found[0].get(name, nothing), [classes * m for m in shape])
-            return gram.reshape(classes, shape[0], classes, shape[1]).transpose(1, 3, 0, 2)
-        parts = [jnp.broadcast_to(each.get(name, nothing), shape) for each in found]
-        return jnp.stack(parts) if wanted.output == "classes" else sum(parts[1:], parts[0])
-
-    if not wanted.per_leaf:
-        return joined(WHOLE_KERNEL)
-    return jax.tree.unflatten(jax.tree.structure(params), map(joined, map(str, range(len(names)))))
-
-
-def _in_blocks(
-    model: Model,
-    passes: BlockPasses,
-    sets: Sets,
-    cotangents: Callable[[Logits, Labels], Sequence[Logits]],
-    terms: Sequence[KernelTerm],
-    pairs: Pairs,
-) -> dict[str, Array]:
-    """The kernel of points that go forward and back some at a time."""
-    first = sets[0][0]
-    checked = of_points_alone(model, passes, first, cotangents)
-    blocks = [passes.forward_and_back(model.params, x, checked, y) for x, y in sets]
-    if isinstance(pairs, Own):
-        return passes.squares(blocks[0], len(first), terms)
-    return _matrices(passes.kernel(blocks, _sizes(sets), terms, pairs))
-
-
-def _traced(
-    passes: TracedPasses,
-    params: PyTree,
-    sets: Sets,
-    cotangents: Callable[[Logits, Labels], Sequence[Logits]],
-    terms: Sequence[KernelTerm],
-    pairs: Pairs,
-) -> dict[str, Array]:
-    """The kernel inside of a function that is compiled."""
-    factors: list[list[list[Factors]]] = []
-    sizes: list[int] = []
-    for points, labels in sets:
-        logits, residuals = passes.forward(params, points)
-        for each in cotangents(logits, labels):
-            factors.append([passes.factors(params, residuals, each)[1]])
-            sizes.append(len(points))
-    total: dict[str, Array] = {}
-    for term in terms:
-        shared = [[term.factors(block) for block in blocks] for blocks in factors]
-        gram = term.gram(shared, tuple(sizes), pairs)
-        total[term.kind] = total.get(term.kind, 0) + gram
-    return _matrices(total)
-
-
-def _one(points: Points) -> Any:
-    """The shape and dtype of a point."""
-    return jax.ShapeDtypeStruct(points.shape[1:], points.dtype)
-
-
-def _sizes(sets: Sets) -> list[int]:
-    """How many points each set has."""
-    return [len(x) for x, _ in sets]
-
-
-def _matrices(by_kind: Mapping[str, Array]) -> dict[str, Array]:
-    """Kernels without the axis of a single group."""
-    return {kind: gram[0] if gram.ndim > 2 else gram for kind, gram in by_kind.items()}

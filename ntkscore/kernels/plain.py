@@ -5,7 +5,6 @@ is compiled on the CPU without optimizations, so that it shares neither our equa
 compiler's simplifications with the kernel that it checks.
 """
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,11 +14,10 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ntkscore.kernels.readouts import READOUTS
+from ntkscore.kernels.wanted import Wanted, kernel_of
 from ntkscore.model import Model, Points
-from ntkscore.trace.pairs import Groups
 from ntkscore.trace.parameters import PARAMETER_SETS, is_floating
 from ntkscore.trace.passes import TracedPasses
-from ntkscore.trace.product_kernels import gram as gram_of
 
 QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """How the compiler is told to do little, for programs that run once."""
@@ -70,10 +68,9 @@ def wrong_leaves(
                     allowed = max(ROUNDING, 2 * distance(want, exact, exact))
                 if distance(found, want, want) <= allowed:
                     return None
-                exact, none = want, np.zeros(found.shape)
-                traced = traced_kernels(same, passes, at, classes, output)
+                exact, traced = want, traced_kernels(same, passes, at, classes, output)
                 limit = (EXACT if dtype else ROUNDING) / max(1, len(chosen))
-                wrong = [k for k in chosen if distance(traced.get(k, none), plain[k], want) > limit]
+                wrong = [k for k in chosen if distance(traced[k], plain[k], want) > limit]
                 if wrong:
                     return [jax.tree_util.keystr(paths[k]) for k in wrong]
     return [jax.tree_util.keystr(paths[k]) for k in chosen]
@@ -112,27 +109,14 @@ def plain_kernels(
 
 def traced_kernels(
     model: Model, passes: TracedPasses, points: Points, labels: Array, output: str
-) -> ByLeaf:
-    """The same kernels by the trace."""
+) -> list[Float[Array, "m m"]]:
+    """The kernel of each leaf by the trace."""
 
-    @jax.jit
-    def factors_of(params: PyTree, points: Points) -> Any:
-        logits, residuals = passes.forward(params, points)
-        cotangents = READOUTS[output](logits, labels)
-        return [passes.factors(params, residuals, each)[1] for each in cotangents]
+    def compute(params: PyTree, points: Points) -> PyTree:
+        by_leaf = Wanted(output, per_leaf=True)
+        return kernel_of(model._replace(params=params), passes, [(points, labels)], by_leaf)
 
-    found: dict[int, Any] = {}
-    for factors in factors_of(model.params, points):
-        for each, (values, cotangents) in zip(passes.weight_uses, factors, strict=True):
-            if each.leaf_slice is None:
-                grams: Mapping[int, Any] = dict(zip(each.leaves, map(_square, values), strict=True))
-            else:
-                sets = [[(values, cotangents)]]
-                own = gram_of(each.products, (len(points),), Groups(), sets)[0]
-                grams = {each.leaf_slice.leaf: each.leaf_slice.factor**2 * np.asarray(own)}
-            for leaf, one in grams.items():
-                found[leaf] = found.get(leaf, 0) + one
-    return found
+    return jax.tree.leaves(jax.jit(compute)(model.params, points))
 
 
 def distance(got: np.ndarray, want: np.ndarray, whole: np.ndarray) -> float:

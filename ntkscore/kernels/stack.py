@@ -16,7 +16,6 @@ from ntkscore.grams import in_full_precision, regroup
 from ntkscore.kernels.attacks import ATTACKS, check_attack
 from ntkscore.kernels.checks import (
     as_it_is_now,
-    check_coupling,
     check_kernel,
     check_pixels,
     checked_model,
@@ -148,9 +147,6 @@ def stack(
         one_by_one=partial(one_by_one, passes),
     )
     clean = at(images)
-    if isinstance(passes, BlockPasses):
-        check_coupling(model, clean.logits, images)
-
     # A batch of one radius would batch the network's branches too, and compute all of them.
     together = len(rhos) > 1 and not in_pieces(passes)
     pairs, values = _attacked(at, clean, attack, rhos, key, together)

@@ -10,7 +10,6 @@ from jax.core import Tracer
 from jax.extend.core import JaxprEqn, jaxprs_in_params
 from jaxtyping import Array, Float
 
-from ntkscore.model import Activations
 from ntkscore.trace.operations import GATES, POINTWISE, ROOTS, SHAPING
 from ntkscore.trace.program import INLINED, Atom, Constant, Equation, Options, Program, Value
 from ntkscore.trace.windows import all_equations
@@ -279,66 +278,60 @@ def _axis_after(
             return axis if len(before) == len(after) else None
 
 
-def channels_last(program: Program, value: Value) -> Callable[[Array], Float[Array, "m ... c"]]:
-    """A function from a value at the points (m, …) to positions and channels."""
+def channels_last(program: Program, value: Value, array: Array) -> Float[Array, "m ... c"]:
+    """A value at the points (m, …) with the channels last, where it has any."""
     axis = channel_axis(program, value)
-    return lambda array: array if axis is None else jnp.moveaxis(array, 1 + axis, -1)
+    return array if axis is None else jnp.moveaxis(array, 1 + axis, -1)
 
 
-def read_off(
+def pullbacks(
     program: Program,
-    rectifiers: Collection[Value],
-    features: Collection[Value],
-    values: Mapping[Value, Array],
-) -> Activations:
-    """The signs of the rectifiers' inputs, and the features, from all values at some points."""
-    once = jnp.ones(1, jnp.int32)
-    on = lambda array: jnp.where(array > 0, 1, -1).astype(jnp.int8)  # noqa: E731
-    rectified = [(once, on(values[value])[None]) for value in rectifiers]
-    return Activations(
-        rectified, [channels_last(program, value)(values[value])[None] for value in features]
-    )
+    blocks: Sequence[Value],
+    run: Callable[..., Mapping[Value, Array]],
+    points: Array,
+    key: Array,
+) -> list[tuple[Array, Array]]:
+    """Gradients at each block's input, of random signs at its output; and the signs.
 
-
-def around(
-    program: Program, rectifiers: Mapping[Value, Value], leaves: Sequence[Array], points: Array
-) -> list[tuple[Array, Array, Array]]:
-    """What rectifiers are given and what they make of it (`Passes.rectifier_values`).
-
-    An empty list where some may be in branches that a trace does not follow.
+    A block's input is the output of the one before. Blocks whose pixels are no multiple of the
+    next one's are left out.
 
     Args:
-        program: the network.
-        rectifiers: the outputs by the inputs.
-        leaves: of the weights.
+        program, blocks: the network.
+        run: all values at a point, of it and of zeros to add; no gradient goes through a block.
         points: where the network runs.
+        key: of the signs.
     """
-    if hidden(program, GATES):
+    if len(blocks) < 2:
         return []
-    derived, once = program.derive(leaves), jnp.ones(1, jnp.int32)
 
-    def one(point: Array) -> list[tuple[Array, Array]]:
-        arrays = program.run(derived, point)
-        return [(arrays[before], arrays[after]) for before, after in rectifiers.items()]
+    def one(zeros: dict[Value, Array], point: Array) -> list[Array]:
+        arrays = run(point, zeros)
+        return [arrays[value] for value in blocks]
 
-    def last(value: Value, array: Array) -> Array:
-        return channels_last(program, value)(array)[None]
+    zeros = {value: jnp.zeros((len(points), *value.shape), value.dtype) for value in blocks}
+    outputs, pullback = jax.vjp(lambda zeros: jax.vmap(one)(zeros, points), zeros)
+    keys = jax.random.split(key, len(outputs))
+    signs = [
+        jax.random.rademacher(each, array.shape, array.dtype)
+        for each, array in zip(keys, outputs, strict=True)
+    ]
+    (gradients,) = pullback(signs)
+    pairs = [
+        (_images(program, before, gradients[before]), _images(program, after, each))
+        for before, after, each in zip(blocks[:-1], blocks[1:], signs[1:], strict=True)
+    ]
+    return [(left[None], right[None]) for left, right in pairs if fitting(left, right)]
 
-    values = zip(rectifiers.items(), jax.vmap(one)(points), strict=True)
-    return [(once, last(x, before), last(y, after)) for (x, y), (before, after) in values]
+
+def _images(program: Program, value: Value, array: Array) -> Float[Array, "m h w c"]:
+    """A value at the points as images: tokens are one row of pixels, a vector is one pixel."""
+    array = channels_last(program, value, array)
+    *sides, width = 1, 1, *array.shape[1:-1]
+    return array.reshape(len(array), prod(sides), width, array.shape[-1])
 
 
-def images(program: Program, value: Value) -> Callable[[Array], Float[Array, "m h w c"]]:
-    """A function from a value at the points to images.
-
-    Tokens are one row of pixels, a vector is one pixel.
-    """
-    last = channels_last(program, value)
-
-    def image(array: Array) -> Array:
-        array = last(array)
-        sides = [1, 1, *array.shape[1:-1]]
-        height = int(np.prod(sides[:-1]))
-        return array.reshape(len(array), height, sides[-1], array.shape[-1])
-
-    return image
+def fitting(left: Float[Array, "m h w c"], right: Float[Array, "m h2 w2 d"]) -> bool:
+    """Whether the pixels of one are as many as those of the other, or a multiple."""
+    sides = zip(left.shape[1:3], right.shape[1:3], strict=True)
+    return all(a >= b and a % b == 0 for a, b in sides)

@@ -25,6 +25,7 @@ from ntkscore.errors import InputError
 from ntkscore.grams import GramByKind, groups_of
 from ntkscore.model import Activations, Logits, Points, Visit
 from ntkscore.trace import normalizations
+from ntkscore.trace.coupling import check_coupling
 from ntkscore.trace.pairs import Groups, Own, Pairs
 from ntkscore.trace.passes import Residuals, TracedGradient, TracedPasses
 from ntkscore.trace.product_kernels import Factors, concatenate_blocks
@@ -73,16 +74,16 @@ class BlockPasses:
     Args:
         traced: the passes to compile.
         memory: bytes that may be held at once.
+        alone: whether a point's logits are known to be the same in a batch.
 
     Attributes:
         right: pairs (output, parameters) whose kernel was compared with the plain Jacobian's, and
             is right.
         programs: of whole kernels, by the same pairs.
-        alone: whether a point's logits were seen to be the same in a batch.
     """
 
-    def __init__(self, traced: TracedPasses, memory: int) -> None:
-        self.traced, self.memory = traced, memory
+    def __init__(self, traced: TracedPasses, memory: int, alone: bool = False) -> None:
+        self.traced, self.memory, self.alone = traced, memory, alone
         self._forward = Jit(traced.forward, NETWORK)
         self._gradient = self._backward(traced.gradient)
         self._factors = self._backward(traced.factors)
@@ -91,12 +92,11 @@ class BlockPasses:
         self._rectifier_values = Jit(traced.rectifier_values, NETWORK)
         self.standardized = Jit(traced.standardized, NETWORK)
         self.unnormalized = Jit(traced.unnormalized, NETWORK)
-        self.kinds_of = traced.kinds_of
+        self.kinds_of, self.logits = traced.kinds_of, traced.logits
         self._fresh = jax.jit(partial(normalizations.are_fresh, traced.program))
         self.right: set[tuple[str, str]] = set()
         self.programs: dict[tuple[str, str], Any] = {}
         self.devices = jax.local_devices()
-        self.alone = False
 
     def are_fresh(self, params: PyTree) -> bool | None:
         """Tell whether normalisations hold the mean 0 and the variance 1 of new ones, if any do."""
@@ -120,8 +120,15 @@ class BlockPasses:
         few = len(self.devices) == 1 and len(points) <= BLOCK
         return few and len(points) * self.bytes_each <= min(SMALL, self.memory // 4)
 
-    def check(self, params: PyTree, points: Points, logits: Logits) -> None:
-        """Refuse logits that are not finite, and say where that comes from."""
+    def check(
+        self, params: PyTree, points: Points, logits: Logits, among: Logits | None = None
+    ) -> None:
+        """Refuse logits that are not finite, or not a point's own; say where that comes from.
+
+        Args:
+            params, points, logits: weights, points and their logits, each computed alone.
+            among: as for `ntkscore.trace.coupling.check_coupling`.
+        """
         wrong = np.flatnonzero(~np.isfinite(logits).all(1))
         if wrong.size:
             origin = self.traced.origin(params, points[wrong[0]])
@@ -131,6 +138,9 @@ class BlockPasses:
                 f"what is not finite first comes from {origin}: mend the network there, or "
                 "its weights",
             )
+        if not self.alone:
+            check_coupling(self.traced.apply, params, logits, points, among)
+            self.alone = len(points) > 1
 
     def _backward(self, function: Callable[..., Result]) -> Callable[..., Result]:
         """Compile a backward pass of a block; without residuals the block goes forward again."""
@@ -202,10 +212,19 @@ class BlockPasses:
         sets = list(zip(residuals, cotangents, strict=True))
         if not start:
             return jnp.concatenate([self.gradient(params, *each) for each in sets]), {}
-        results = (
-            (self._factors(*block) for block in self._per_block(params, *each)) for each in sets
-        )
-        return self._gram_by_kind(results, sizes, start)
+        gradients: list[Array] = []
+
+        def back(residuals: Blocks, cotangent: Logits) -> Iterator[Block]:
+            found = []
+            for block in self._per_block(params, residuals, cotangent):
+                gradient, factors = self._factors(*block)
+                found.append(self._at(0, gradient))
+                yield [factors]
+            gradients.append(jnp.concatenate(found)[: residuals.size])
+
+        pairs = Groups(groups_of(start))
+        found = self._gram([back(*each) for each in sets], sizes, self.traced.terms, pairs)
+        return jnp.concatenate(gradients), {**start, **found}
 
     def forward_and_back(
         self,
@@ -233,6 +252,29 @@ class BlockPasses:
 
     def kernel(
         self,
+        params: PyTree,
+        sets: Sequence[tuple[Points, Array]],
+        cotangents: Callable[[Logits, Array], Sequence[Logits]],
+        names: Sequence[str | None],
+        pairs: Pairs,
+    ) -> dict[str, Array]:
+        """The kernel by the names of its leaves, as that of `TracedPasses`.
+
+        Nothing is held but its factors; of each row with itself, those of one block.
+        """
+        terms, sizes = self.traced.terms_of(names), [len(points) for points, _ in sets]
+        blocks = [self.forward_and_back(params, x, cotangents, y) for x, y in sets]
+        if not isinstance(pairs, Own):
+            return self._gram(blocks, sizes, terms, pairs)
+        parts = [
+            self._by_kind([[each]], [_count(each)], terms, pairs)
+            for of_set in blocks
+            for (each,) in of_set
+        ]
+        return jax.tree.map(lambda *own: jnp.concatenate(own)[: sizes[0]], *parts)
+
+    def _gram(
+        self,
         sets: Sequence[Iterator[Block]],
         sizes: Sequence[int],
         terms: Sequence[KernelTerm],
@@ -241,7 +283,7 @@ class BlockPasses:
         """The kernel by the terms' kinds, for which nothing is held but its factors.
 
         Args:
-            sets: of points, as from `forward_and_back`.
+            sets: the blocks of sets of points.
             sizes: how many points each has.
             terms: of the kernel.
             pairs: of rows; the rows are set after set, and in a set cotangent after cotangent.
@@ -254,23 +296,6 @@ class BlockPasses:
                 factors += map(list, zip(*of_blocks, strict=True))
                 rows += [size] * (len(factors) - len(rows))
             return self._by_kind(factors, rows, terms, pairs)
-
-    def squares(
-        self, blocks: Iterator[Block], size: int, terms: Sequence[KernelTerm]
-    ) -> dict[str, Float[Array, " m"]]:
-        """The kernel's diagonal by the terms' kinds, added over the cotangents; one block is held.
-
-        Args:
-            blocks: as from `forward_and_back`.
-            size: how many points they have.
-            terms: of the kernel.
-        """
-        found: dict[str, list[Array]] = {term.kind: [] for term in terms}
-        for block in blocks:
-            rows = [self._by_kind([[each]], [_count(each)], terms, Own()) for each in block]
-            for kind, parts in found.items():
-                parts.append(sum((each[kind] for each in rows[1:]), rows[0][kind]))
-        return {kind: jnp.concatenate(parts)[:size] for kind, parts in found.items()}
 
     def sketches(
         self,
@@ -321,21 +346,6 @@ class BlockPasses:
             jax.block_until_ready(before)
             before = gram
         return jax.block_until_ready(total)
-
-    def _gram_by_kind(
-        self, sets: Any, sizes: Sequence[int], start: GramByKind
-    ) -> tuple[Any, dict[str, Array]]:
-        """Gram matrices by kind, from the factors of blocks of sets of points."""
-        gradients: list[Array] = []
-        with keeper(self.memory // 2, sum(sizes)) as keep:
-            factors: list[list[Any]] = []
-            for blocks, size in zip(sets, sizes, strict=True):
-                of_blocks = [(gradient, keep(each, len(gradient))) for gradient, each in blocks]
-                gradient = jnp.concatenate([self._at(0, gradient) for gradient, _ in of_blocks])
-                gradients.append(gradient[:size])
-                factors.append([each for _, each in of_blocks])
-            found = self._by_kind(factors, sizes, self.traced.terms, Groups(groups_of(start)))
-        return jnp.concatenate(gradients), {**start, **found}
 
     def layers(self, params: PyTree, residuals: Blocks, cotangent: Logits, visit: Visit) -> PyTree:
         """Apply a function to each layer's weights' gradients; layers along the first axis."""

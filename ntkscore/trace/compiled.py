@@ -16,9 +16,10 @@ from ntkscore.grams import GramByKind
 from ntkscore.memory import usable_memory
 from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit
 from ntkscore.trace import normalizations
+from ntkscore.trace.activations import fitting
 from ntkscore.trace.blocks import BlockPasses, Blocks
 from ntkscore.trace.parameters import beside_params
-from ntkscore.trace.passes import TracedPasses, fitting, passes_of
+from ntkscore.trace.passes import TracedPasses, passes_of
 
 DEFAULT_MEMORY = 4 * 2**30
 """Bytes, where a device does not say how many it has."""
@@ -134,7 +135,8 @@ def _piece(
     flat = lambda params, points: function(params, points).reshape(len(points), -1)  # noqa: E731
     traced = TracedPasses(Model(flat, params), jax.ShapeDtypeStruct(*point), inner=not first)
     standardized = jax.jit(partial(normalizations.standardized, traced.program, last=last))
-    return PiecePasses(BlockPasses(traced, memory), (one.shape[1:], one.dtype), standardized)
+    passes = BlockPasses(traced, memory, alone=True)
+    return PiecePasses(passes, (one.shape[1:], one.dtype), standardized)
 
 
 Kept = Sequence[tuple[BlockPasses | TracedPasses, PyTree, Any]]

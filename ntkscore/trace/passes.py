@@ -5,11 +5,11 @@ in these zeros leaves the cotangent of each, from which the kernel, the weights'
 gradient in the points follow. No equation runs twice.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,14 +21,13 @@ from ntkscore.grams import GramByKind, groups_of
 from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit
 from ntkscore.trace import activations, normalizations
 from ntkscore.trace.logits import fast_gradients
-from ntkscore.trace.operations import GATES, OPERATIONS, SHAPING, UNCHANGED
-from ntkscore.trace.pairs import Groups
-from ntkscore.trace.parameters import FIXED, fixed_leaves, kind_or_none
+from ntkscore.trace.operations import GATES
+from ntkscore.trace.pairs import Groups, Pairs
+from ntkscore.trace.parameters import FIXED, fixed_leaves
 from ntkscore.trace.product_kernels import Factors
 from ntkscore.trace.products import Product
 from ntkscore.trace.program import Program, Value
-from ntkscore.trace.sites import Site
-from ntkscore.trace.weight_uses import kernel_terms, weight_uses_of
+from ntkscore.trace.weight_uses import KernelTerm, kernel_terms, kinds_by_use, weight_uses_of
 
 
 def passes_of(model: Model, points: Points) -> Passes:
@@ -48,8 +47,7 @@ def passes_of(model: Model, points: Points) -> Passes:
 class WholePasses(Passes):
     """The passes of a network whose points depend on each other: forward, and the gradient.
 
-    A point's gradient in the weights is not its own there, and rectifiers and blocks are of the
-    batch.
+    A point's gradient in the weights is not its own there: `ntvp` computes the kernel.
 
     Args:
         model: the network.
@@ -65,16 +63,6 @@ class WholePasses(Passes):
     def gradient(self, params: PyTree, residuals: Any, cotangent: Logits) -> Points:
         """The gradient in the points, from the cotangent of their logits."""
         return residuals(cotangent)[0]
-
-    def gram_by_kind(
-        self, params: PyTree, residuals: Any, cotangent: Logits, start: GramByKind
-    ) -> NoReturn:
-        """Refuse: `ntvp` computes the kernel."""
-        raise NotImplementedError("a network whose points meet each other has no kernel by kind")
-
-    def layers(self, params: PyTree, residuals: Any, cotangent: Logits, visit: Any, /) -> NoReturn:
-        """Refuse: there are no gradients of single points."""
-        raise NotImplementedError("a network whose points meet each other has no layers")
 
 
 class Residuals(NamedTuple):
@@ -157,6 +145,7 @@ class TracedPasses:
                 "weights to differentiate in", "none", "give them as Model(apply, params)"
             )
         self.fixed = fixed_leaves(model.params)
+        self.apply = model.apply
         given = model.apply, model.params, point
         program = Program(*given, self.fixed, inner)
         if statistics := normalizations.statistics(program):
@@ -177,8 +166,8 @@ class TracedPasses:
         self._outputs = {value for site in sites for value in site.outputs}
         inputs = {value for site in sites for value in site.points}
         self._residuals = sorted(inputs.union(self.rectifiers, self._features))
-        self.kinds = [self._kind(leaf) for leaf in range(len(program.leaves))]
-        self.terms = kernel_terms(program, self.weight_uses, self.kinds)
+        self.kinds = kinds_by_use(program, self.weight_uses)
+        self.terms = self.terms_of(self.kinds)
         self._convolutions = fast_gradients(program)
 
     @property
@@ -186,24 +175,6 @@ class TracedPasses:
         """Paths to weights on which the logits do not depend."""
         used = self.fixed.union(*(each.leaves for each in self.weight_uses))
         return [path for leaf, path in enumerate(self.program.paths) if leaf not in used]
-
-    def _kind(self, leaf: int) -> str:
-        """The kind of a leaf: by what is done with it, by its name where it is changed before."""
-        program, value = self.program, self.program.leaves[leaf]
-        uses = [
-            (site, weight)
-            for each in self.weight_uses
-            if leaf in each.leaves
-            for site in each.sites
-            for weight in site.weights
-            if leaf in weight.leaves
-        ]
-        kinds = {_kind_by_use(program, site) for site, _ in uses}
-        of_use = kinds.pop() if len(kinds) == 1 else None
-        if all(program.before(weight, SHAPING | UNCHANGED) == value for _, weight in uses):
-            by_name = kind_or_none(program.paths[leaf], value)
-            return of_use or by_name or "weight"
-        return kind_or_none(program.paths[leaf], value) or of_use or "weight"
 
     def origin(self, params: PyTree, point: Array) -> str:
         """The operation that first computes a value that is not finite at a point, in words."""
@@ -244,16 +215,41 @@ class TracedPasses:
         self, params: PyTree, residuals: Sequence[Residuals], cotangent: Logits, start: GramByKind
     ) -> tuple[Points, GramByKind]:
         """The gradient in the points, and the Gram matrices by kind of parameter."""
-        sizes = tuple(len(each.points) for each in residuals)
+        sizes = [len(each.points) for each in residuals]
         cotangents = jnp.split(cotangent, list(accumulate(sizes[:-1])))
         pairs = [self.factors(params, *each) for each in zip(residuals, cotangents, strict=True)]
-        total = {kind: jnp.zeros_like(gram) for kind, gram in start.items()}
-        for term in self.terms if start else ():
-            sets = [[term.factors(factors)] for _, factors in pairs]
-            # One after the other, so that no two leaves' gradients are held at once.
-            total, sets = lax.optimization_barrier((total, sets))
-            total[term.kind] += term.gram(sets, sizes, Groups(groups_of(start)))
-        return jnp.concatenate([gradient for gradient, _ in pairs]), total
+        gradients, factors = zip(*pairs, strict=True)
+        terms, groups = (self.terms, Groups(groups_of(start))) if start else ((), Groups())
+        return jnp.concatenate(gradients), {**start, **_gram(terms, factors, sizes, groups)}
+
+    def kernel(
+        self,
+        params: PyTree,
+        sets: Sequence[tuple[Points, Array]],
+        cotangents: Callable[[Logits, Array], Sequence[Logits]],
+        names: Sequence[str | None],
+        pairs: Pairs,
+    ) -> dict[str, Array]:
+        """The kernel by the names of its leaves.
+
+        Args:
+            params: the weights.
+            sets: of points, and their labels.
+            cotangents: of the logits, from them and the labels.
+            names: of the leaves, of which those of one name are added; None of those left out.
+            pairs: of rows; the rows are set after set, and in a set cotangent after cotangent.
+        """
+        factors, sizes = list[list[Factors]](), list[int]()
+        for points, labels in sets:
+            logits, residuals = self.forward(params, points)
+            for each in cotangents(logits, labels):
+                factors.append(self.factors(params, residuals, each)[1])
+                sizes.append(len(points))
+        return _gram(self.terms_of(names), factors, sizes, pairs)
+
+    def terms_of(self, names: Sequence[str | None]) -> list[KernelTerm]:
+        """The terms of the kernel by the names of its leaves."""
+        return kernel_terms(self.program, self.weight_uses, names)
 
     def factors(
         self, params: PyTree, residuals: Residuals, cotangent: Logits
@@ -315,45 +311,39 @@ class TracedPasses:
         """
         if not self.rectifiers or activations.hidden(self.program, GATES):
             return None
-        return activations.read_off(self.program, self.rectifiers, self._features, residuals.values)
+        sign = lambda array: jnp.where(array > 0, 1, -1).astype(jnp.int8)  # noqa: E731
+        last, values = partial(activations.channels_last, self.program), residuals.values
+        return Activations(
+            [(jnp.ones(1, jnp.int32), sign(values[value])[None]) for value in self.rectifiers],
+            [last(value, values[value])[None] for value in self._features],
+        )
 
     def rectifier_values(
         self, params: PyTree, residuals: Residuals
     ) -> list[tuple[Array, Array, Array]]:
-        """The inputs and outputs of the rectifiers, by a forward pass of their own."""
-        leaves = jax.tree.leaves(params)
-        return activations.around(self.program, self.rectifiers, leaves, residuals.points)
+        """The inputs and outputs of the rectifiers, by a forward pass of their own.
+
+        An empty list where some may be in branches that a trace does not follow.
+        """
+        if activations.hidden(self.program, GATES):
+            return []
+        derived, pairs = self.program.derive(jax.tree.leaves(params)), self.rectifiers.items()
+
+        def one(point: Array) -> list[list[Array]]:
+            arrays = self.program.run(derived, point)
+            return [[arrays[value] for value in pair] for pair in pairs]
+
+        last = lambda v, array: activations.channels_last(self.program, v, array)[None]  # noqa: E731
+        found = zip(pairs, jax.vmap(one)(residuals.points), strict=True)
+        return [(jnp.ones(1, jnp.int32), *map(last, *each)) for each in found]
 
     def pullbacks(
         self, params: PyTree, residuals: Residuals, key: Array
     ) -> list[tuple[Array, Array]]:
-        """Gradients at each block's input, of random signs at its output; and the signs.
-
-        A block's input is the output of the one before. Blocks whose pixels are no multiple of the
-        next one's are left out.
-        """
-        if len(self.blocks) < 2:
-            return []
-        derived = self.program.derive(jax.tree.leaves(params))
-
-        def one(zeros: dict[Value, Array], point: Array) -> list[Array]:
-            arrays = self.program.run(derived, point, zeros, self._convolutions, self.blocks)
-            return [arrays[value] for value in self.blocks]
-
-        zeros = self._zeros(self.blocks, len(residuals.points))
-        outputs, pullback = jax.vjp(lambda zeros: jax.vmap(one)(zeros, residuals.points), zeros)
-        keys = jax.random.split(key, len(outputs))
-        signs = [
-            jax.random.rademacher(each, array.shape, array.dtype)
-            for each, array in zip(keys, outputs, strict=True)
-        ]
-        (gradients,) = pullback(signs)
-        images = [activations.images(self.program, value) for value in self.blocks]
-        pairs = [
-            (images[k - 1](gradients[self.blocks[k - 1]]), images[k](signs[k]))
-            for k in range(1, len(self.blocks))
-        ]
-        return [(left[None], right[None]) for left, right in pairs if fitting(left, right)]
+        """Gradients at each block's input, of random signs at its output; and the signs."""
+        derived, points = self.program.derive(jax.tree.leaves(params)), residuals.points
+        run = partial(self.program.run, derived, instead=self._convolutions, stop_at=self.blocks)
+        return activations.pullbacks(self.program, self.blocks, run, points, key)
 
     def kinds_of(self, params: PyTree) -> list[str]:
         """The kind of each leaf by its name, or by its use; `FIXED` of no parameters."""
@@ -377,23 +367,21 @@ class TracedPasses:
         return normalizations.standardized(self.program, leaves, points, others)
 
 
-def _kind_by_use(program: Program, site: Site) -> str | None:
-    """The kind of the weights of a site; None where the operation does not tell."""
-    known = OPERATIONS.get(site.equation.name)
-    kind = known.kind if known else None
-    if kind == "scale":
-        # A product may be written as a multiplication of repeated values, and a sum.
-        makers = [program.maker(value) for value in site.points]
-        users = [program.equations[place] for place in program.users.get(site.outputs[0], [])]
-        repeated = any(maker and maker.name == "broadcast_in_dim" for maker in makers)
-        return "weight" if repeated and any(u.name == "reduce_sum" for u in users) else "scale"
-    return "weight" if site.product is not None else kind
-
-
-def fitting(left: Float[Array, "m h w c"], right: Float[Array, "m h2 w2 d"]) -> bool:
-    """Whether the pixels of one are as many as those of the other, or a multiple."""
-    sides = zip(left.shape[1:3], right.shape[1:3], strict=True)
-    return all(a >= b and a % b == 0 for a, b in sides)
+def _gram(
+    terms: Sequence[KernelTerm],
+    factors: Sequence[Sequence[Factors]],
+    sizes: Sequence[int],
+    pairs: Pairs,
+) -> dict[str, Array]:
+    """The kernel by the terms' kinds, from the factors of sets of points of these sizes."""
+    total: dict[str, Array] = {}
+    for term in terms:
+        sets = [[term.factors(each)] for each in factors]
+        # One after the other, so that no two leaves' gradients are held at once.
+        total, sets = lax.optimization_barrier((total, sets))
+        gram = term.gram(sets, tuple(sizes), pairs)
+        total[term.kind] = total[term.kind] + gram if term.kind in total else gram
+    return total
 
 
 def _is_finite(array: Array) -> bool:

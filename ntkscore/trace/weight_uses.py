@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ntkscore.trace.operations import UNCHANGED
+from ntkscore.trace.operations import OPERATIONS, SHAPING, UNCHANGED
 from ntkscore.trace.pairs import Pairs
+from ntkscore.trace.parameters import kind_or_none
 from ntkscore.trace.product_kernels import Factors, gram
 from ntkscore.trace.products import Product
 from ntkscore.trace.program import Constant, Equation, Program, Value
@@ -279,3 +280,39 @@ def _weight_uses(
     alike = {site.product and site.product.order for site in sites}
     simple = len(weights) == len(alike) == 1 and None not in alike
     return WeightUses(tuple(leaves), sites, slices[weights[0]] if simple else None)
+
+
+def kinds_by_use(program: Program, weight_uses: Sequence[WeightUses]) -> list[str]:
+    """The kind of each leaf: by what is done with it, by its name where it is changed before."""
+
+    def kind(leaf: int) -> str:
+        value = program.leaves[leaf]
+        uses = [
+            (site, weight)
+            for each in weight_uses
+            if leaf in each.leaves
+            for site in each.sites
+            for weight in site.weights
+            if leaf in weight.leaves
+        ]
+        kinds = {_kind_at(program, site) for site, _ in uses}
+        of_use = kinds.pop() if len(kinds) == 1 else None
+        by_name = kind_or_none(program.paths[leaf], value)
+        if all(program.before(weight, SHAPING | UNCHANGED) == value for _, weight in uses):
+            return of_use or by_name or "weight"
+        return by_name or of_use or "weight"
+
+    return [kind(leaf) for leaf in range(len(program.leaves))]
+
+
+def _kind_at(program: Program, site: Site) -> str | None:
+    """The kind of the weights of a site; None where the operation does not tell."""
+    known = OPERATIONS.get(site.equation.name)
+    kind = known.kind if known else None
+    if kind == "scale":
+        # A product may be written as a multiplication of repeated values, and a sum.
+        makers = [program.maker(value) for value in site.points]
+        users = [program.equations[place] for place in program.users.get(site.outputs[0], [])]
+        repeated = any(maker and maker.name == "broadcast_in_dim" for maker in makers)
+        return "weight" if repeated and any(u.name == "reduce_sum" for u in users) else "scale"
+    return "weight" if site.product is not None else kind

@@ -20,15 +20,14 @@ from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision
 from ntkscore.kernels.checks import (
     as_it_is_now,
-    check_coupling,
     check_range,
     check_same_network,
     checked_model,
-    jitted,
 )
 from ntkscore.model import Model
 from ntkscore.results.checkpoints import ArrayFolder, fingerprint
 from ntkscore.task import check_classes, check_labels
+from ntkscore.trace.coupling import check_coupling, jitted
 from ntkscore.trace.logits import logits_of
 from ntkscore.trace.parameters import dtype_of_weights
 from ntkscore.training.steps import as_pixels
@@ -216,7 +215,8 @@ class Subject(NamedTuple):
         else:
             model, classes = as_it_is_now(model, some)
             if model.passes is None:  # a space's own networks say whether they are coupled
-                check_coupling(model, jitted(model.apply)(model.params, some[:1]), some)
+                alone = jitted(model.apply)(model.params, some[:1])
+                check_coupling(model.apply, model.params, alone, some)
             logits = logits_of(model, jax.ShapeDtypeStruct(some.shape[1:], own))
         check_classes(classes)
         check_labels(labels, len(images), classes)

@@ -14,7 +14,6 @@ from networks import EXACT, error, perceptron, perceptron_params, points, small,
 from tiny import printed_on_devices, refuses
 
 from ntkscore import ntk
-from ntkscore.kernels import ntk as kernels
 from ntkscore.kernels.stack import stack
 from ntkscore.model import Model
 from ntkscore.trace import blocks
@@ -52,7 +51,7 @@ def test_few_points_of_a_small_network_are_one_program(double, monkeypatch, outp
     x, y = points(COUNT)
     model = Model(perceptron, perceptron_params(int(np.prod(x.shape[1:]))))
     piecewise = ntk(model, x, labels=y, output=output, memory=LITTLE)
-    monkeypatch.setattr(kernels, "_in_blocks", None)
+    monkeypatch.setattr(BlockPasses, "kernel", None)
     for _ in range(2):
         assert error(ntk(model, x, labels=y, output=output), piecewise) < EXACT
     infinite = Model(lambda w, x: perceptron(w, x) / jnp.zeros(()), model.params)

@@ -1,0 +1,100 @@
+"""Any kernel of a network whose points do not meet: of one set or two, whole, by logit or leaf."""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ntkscore.kernels.jacobian import kernel_of_jacobian
+from ntkscore.kernels.readouts import READOUTS, Sets, number_of, reading_of
+from ntkscore.model import Model
+from ntkscore.trace.blocks import BlockPasses
+from ntkscore.trace.pairs import Across, Groups, Own, Pairs
+from ntkscore.trace.parameters import PARAMETER_SETS, Parameters, counted
+from ntkscore.trace.passes import TracedPasses
+
+WHOLE_KERNEL = "all"
+"""The name of the kernel of all leaves that count, where it is not by leaf."""
+
+
+class Wanted(NamedTuple):
+    """What a kernel is of; attributes as the arguments of `ntk`.
+
+    Attributes:
+        across: whether it is of two sets of points.
+    """
+
+    output: str = "sum"
+    parameters: Parameters = "all"
+    diagonal: bool = False
+    across: bool = False
+    per_leaf: bool = False
+
+    @property
+    def named(self) -> bool:
+        """Whether its parameters are a set that has a name."""
+        return isinstance(self.parameters, str) and self.parameters in PARAMETER_SETS
+
+    @property
+    def simple(self) -> bool:
+        """Whether it is the square kernel of a reading, by a set of parameters with a name."""
+        other = self.diagonal or self.across or self.per_leaf
+        return self.named and self.output in READOUTS and not other
+
+    @property
+    def nearest(self) -> "Wanted":
+        """The simple kernel that shows whether a trace is right for this one."""
+        output = self.output if self.output in READOUTS else "trace"
+        return Wanted(output, self.parameters if self.named else "all")
+
+    def pairs(self, first: int) -> Pairs:
+        """Of rows, of which so many are of the first set of points."""
+        return Own() if self.diagonal else Across(first) if self.across else Groups()
+
+
+def kernel_of(
+    model: Model,
+    passes: BlockPasses | TracedPasses,
+    sets: Sets,
+    wanted: Wanted,
+    by_jacobian: bool = False,
+) -> PyTree:
+    """Any kernel, layer by layer or from the network's Jacobian.
+
+    Args:
+        model: the network.
+        passes: its own, in blocks or traced.
+        sets: of points, and their labels.
+        wanted: what the kernel is of.
+        by_jacobian: whether the passes only tell the kinds of the leaves.
+    """
+    params, (classes,) = model.params, passes.logits.shape
+    compute = partial(kernel_of_jacobian, model.apply) if by_jacobian else passes.kernel
+    names = [
+        (str(place) if wanted.per_leaf else WHOLE_KERNEL) if is_in else None
+        for place, is_in in enumerate(counted(params, passes.kinds_of(params), wanted.parameters))
+    ]
+    read, sizes = reading_of(wanted.output), [len(points) for points, _ in sets]
+    readings = number_of(wanted.output, classes)
+    together = [range(readings)] if wanted.output == "full" else [[k] for k in range(readings)]
+    found: list[dict[str, Array]] = []
+    for some in together:
+        cotangents = lambda f, y, some=some: [read(f, y)[k] for k in some]  # noqa: E731
+        pairs = wanted.pairs(len(some) * sizes[0])
+        grams = compute(params, sets, cotangents, names, pairs)
+        found.append({name: a[0] if isinstance(pairs, Groups) else a for name, a in grams.items()})
+    shape = sizes[:1] if wanted.diagonal else [sizes[0], sizes[-1]]
+
+    def joined(name: str) -> Array:
+        nothing = jnp.zeros((), passes.logits.dtype)
+        if wanted.output == "full":
+            gram = jnp.broadcast_to(found[0].get(name, nothing), [classes * m for m in shape])
+            return gram.reshape(classes, shape[0], classes, shape[1]).transpose(1, 3, 0, 2)
+        parts = [jnp.broadcast_to(each.get(name, nothing), shape) for each in found]
+        return jnp.stack(parts) if wanted.output == "classes" else sum(parts[1:], parts[0])
+
+    if not wanted.per_leaf:
+        return joined(WHOLE_KERNEL)
+    return jax.tree.unflatten(jax.tree.structure(params), map(joined, map(str, range(len(names)))))

@@ -1,0 +1,67 @@
+"""Whether a network's logits of a point depend on the rest of its batch, which no trace shows."""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from ntkscore.errors import InputError
+from ntkscore.model import Logits
+
+COUPLING = 1e-3
+"""Relative change of an image's logits, alone and in its batch, that rounding explains."""
+
+
+def check_coupling(
+    apply: Callable[..., Logits],
+    params: PyTree,
+    logits: Logits,
+    points: Array,
+    among: Array | None = None,
+) -> None:
+    """Refuse a network whose logits of a point are others alone than in a batch.
+
+    Args:
+        apply, params: the network.
+        logits: of the first points, each computed alone.
+        points: any number; one alone tells nothing.
+        among: logits of `beside_another`; computed if left out.
+    """
+    if len(points) < 2 or not np.isfinite(logits).all():
+        return
+    beside = jitted(apply)(params, beside_another(points))[0] if among is None else among
+    limit = COUPLING * np.abs(logits).max()
+    if not np.allclose(beside, logits[0], rtol=0, atol=limit, equal_nan=True):
+        raise InputError(
+            "logits of an image that do not depend on the rest of its batch, or on chance",
+            f"{_few(beside)} in a batch and {_few(logits[0])} alone",
+            "freeze the batch's statistics and switch dropout off, or declare it with "
+            "Model(apply, params, coupled=True)",
+        )
+
+
+@jax.jit
+def beside_another(points: Array) -> Array:
+    """The first point and another one, since equal points hide a dependence on the batch."""
+    place = first_other(points)
+    other = (points[0] + 1).astype(points.dtype)
+    return jnp.stack([points[0], jnp.where(place > 0, points[place], other)])
+
+
+@jax.jit
+def first_other(points: Array) -> Array:
+    """The place of the first point that is not the first one; 0 where all are equal."""
+    return jnp.argmax((points != points[0]).reshape(len(points), -1).any(1))
+
+
+def _few(logits: Array) -> str:
+    return ", ".join(f"{value:.3g}" for value in logits[:3])
+
+
+@lru_cache(maxsize=64)
+def jitted(apply: Callable[..., PyTree]) -> Callable[..., PyTree]:
+    """A compiled function, found again by later calls with the same function."""
+    return jax.jit(apply)
