@@ -37,7 +37,7 @@ from experiments.tools.clock import (
     stack_flops,
 )
 from ntkscore.errors import InputError
-from ntkscore.kernels.gram import evaluate
+from ntkscore.kernels.implementations import evaluate
 from ntkscore.model import Model
 from ntkscore.run.scorer import Batch
 from ntkscore.space import Space

@@ -25,7 +25,7 @@ from ntkscore.run.fits import compiled_alone
 from ntkscore.run.scoring import Scoring
 from ntkscore.run.targets import Target, devices_of, placed, target_named
 from ntkscore.space import Architecture, Space
-from ntkscore.trace.arithmetic import program_multiply_adds
+from ntkscore.trace.operations import program_multiply_adds
 
 MILLISECONDS = 1e3
 

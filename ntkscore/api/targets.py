@@ -26,7 +26,7 @@ from ntkscore.run.scorer import dtype_of, precision
 from ntkscore.run.scoring import Scoring
 from ntkscore.run.targets import GIB, devices_of, target_named
 from ntkscore.space import Architecture, Space
-from ntkscore.trace.arithmetic import program_multiply_adds
+from ntkscore.trace.operations import program_multiply_adds
 
 
 def fits(

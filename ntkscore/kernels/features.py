@@ -19,9 +19,10 @@ from ntkscore.kernels.readouts import READOUTS, WHOLE, Labels, number_of, readin
 from ntkscore.model import Model
 from ntkscore.results.atomic import publish
 from ntkscore.results.checkpoints import fingerprint
-from ntkscore.trace.blocks import BlockPasses
+from ntkscore.trace.blocks import BlockPasses, count_of
 from ntkscore.trace.coupling import jitted
 from ntkscore.trace.parameters import Parameters, counted
+from ntkscore.trace.product_kernels import Factors
 
 PART = 1024
 """Rows of a file."""
@@ -95,9 +96,20 @@ def gradient_features(
     readings = number_of(output, passes.logits.shape[0])
     keys = list(jax.random.split(jax.random.key(seed), readings))
 
+    def sketched(factors: list[Factors], key: Array) -> Array:
+        uses = zip(passes.traced.weight_uses, factors, strict=True)
+        few = (
+            each.sketches(own, jax.random.fold_in(key, place), size, factored)
+            for place, (each, own) in enumerate(uses)
+            if not leaves.isdisjoint(each.leaves)
+        )
+        rows = (rows for each in few for leaf, rows in each.items() if leaf in leaves)
+        nothing = jnp.zeros((count_of(factors), size), passes.logits.dtype)
+        return passes.at(0, jax.block_until_ready(sum(rows, nothing)))
+
     def rows_of(x: Array, y: Labels) -> Array:
         blocks = passes.forward_and_back(model.params, x, lambda f, y: list(read(f, y)), y)
-        rows = [passes.sketches(each, leaves, keys, size, factored) for each in blocks]
+        rows = [jnp.concatenate([*map(sketched, each, keys)], 1) for each in blocks]
         return jnp.concatenate(rows)[: len(x)]
 
     if out is None:

@@ -9,7 +9,7 @@
   batch normalisation couples the points. It needs as many backward and forward passes as there are
   points.
 
-`ntkscore.kernels.readouts` has their names.
+`ntkscore.kernels.readouts` has their names; `evaluate` takes any of them, as a run of scores does.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Float, Int
 
 from ntkscore.errors import InputError
-from ntkscore.grams import PRECISION, Gram, GramByKind, zero_grams
+from ntkscore.grams import PRECISION, Gram, GramByKind, regroup, zero_grams
 from ntkscore.kernels.jacobian import point_gradients
 from ntkscore.kernels.readouts import READOUTS, Labels
 from ntkscore.lazy import Array, PyTree, jax, jnp, lax
@@ -30,6 +30,7 @@ from ntkscore.trace.parameters import (
     Parameters,
     join_parameters,
     split_parameters,
+    total,
 )
 from ntkscore.trace.passes import TracedPasses, passes_of
 from ntkscore.trace.program import NotAlone
@@ -55,14 +56,6 @@ class Evaluation(NamedTuple):
     input_gradients: Points | None = None
 
 
-class Forward(NamedTuple):
-    """A network's passes; logits and residuals of its forward passes over sets of points."""
-
-    passes: Passes
-    logits: Sequence[Float[Array, "n o"]]
-    residuals: Sequence[Any]
-
-
 def one_by_one(passes: Passes, function: Callable[[Array], PyTree], array: Array) -> PyTree:
     """Map a function of passes over an array; its results along a new first axis.
 
@@ -71,6 +64,47 @@ def one_by_one(passes: Passes, function: Callable[[Array], PyTree], array: Array
     if not in_pieces(passes):
         return lax.map(function, array)
     return jax.tree.map(lambda *a: jnp.stack(a), *map(function, array))
+
+
+Forward = tuple[Passes, Sequence[Logits], Sequence[Any]]
+"""A network's passes; logits and residuals of its forward passes over sets of points."""
+
+
+def evaluate(
+    model: Model,
+    points: Points,
+    labels: Labels,
+    output: str = "sum",
+    parameters: str = "all",
+    implementation: str = "auto",
+    groups: int = 1,
+    forward: Forward | None = None,
+) -> Evaluation:
+    """The kernel of points, and the other results of the same passes.
+
+    Args:
+        model: the network at its weights.
+        points: M points of any shape.
+        labels: their classes.
+        output: a reading of the logits, a name in `READOUTS`.
+        parameters: which of the parameters count, a name in `PARAMETER_SETS`.
+        implementation: a name in `IMPLEMENTATIONS`, or `auto`.
+        groups: R; the points are X and R pairs (X_ρ, X_2ρ), and there are R kernels, of
+            (X, X_ρ, X_2ρ) each. With one, they are any points.
+        forward: of these points, set after set, if they went forward.
+    """
+    name = implementation_for(model, implementation)
+    if name == "layerwise":
+        (by_kind,), logits, input_gradients = layerwise_by_kind(
+            model, points, labels, (output,), groups, forward
+        )
+        return Evaluation(total(by_kind, parameters), logits, input_gradients)
+    logits, kernel = BY_COTANGENT[name](model, points, parameters)
+    cotangents = READOUTS[output](logits, labels)
+    # One after the other: memory holds the gradients of one.
+    one = len(cotangents) == 1
+    gram = kernel(cotangents[0]) if one else jnp.sum(lax.map(kernel, cotangents), 0)
+    return Evaluation(regroup(gram, groups), logits)
 
 
 def layerwise_by_kind(
@@ -87,26 +121,22 @@ def layerwise_by_kind(
 
     Args:
         model: the network; its points do not depend on each other.
-        points, labels, groups, forward: as for `ntkscore.kernels.gram.evaluate`.
+        points, labels, groups, forward: as for `evaluate`.
         outputs: readings of the logits, which share one compiled backward pass.
     """
     if forward is None:
         passes = passes_of(model, points)
-        first, residuals = passes.forward(model.params, points)
-        forward = Forward(passes, [first], [residuals])
-    logits = jnp.concatenate(forward.logits)
-    start = zero_grams(PARAMETER_SETS["all"], points, groups)
-
-    def pullback(cotangent: Logits) -> tuple[Points, GramByKind]:
-        return forward.passes.gram_by_kind(model.params, forward.residuals, cotangent, start)
-
+        forward = passes, *([each] for each in passes.forward(model.params, points))
+    passes, parts, residuals = forward
+    logits, start = jnp.concatenate(parts), zero_grams(PARAMETER_SETS["all"], points, groups)
     cotangents = [READOUTS[output](logits, labels) for output in outputs]
     together = jnp.concatenate(cotangents)
+    back = lambda s: passes.gram_by_kind(model.params, residuals, s, start)  # noqa: E731
     if len(together) == 1:
-        input_gradients, by_kind = pullback(together[0])
+        input_gradients, by_kind = back(together[0])
         return [by_kind], logits, input_gradients
     # One after the other: vmapped, the passes would hold every class's gradients at once.
-    by_kind = one_by_one(forward.passes, lambda s: pullback(s)[1], together)
+    by_kind = one_by_one(passes, lambda s: back(s)[1], together)
     ends = list(itertools.accumulate(map(len, cotangents), initial=0))
     grams = [
         jax.tree.map(lambda gram, a=a, b=b: jnp.sum(gram[a:b], 0), by_kind)

@@ -25,9 +25,8 @@ from ntkscore.kernels.checks import (
     checked_model,
     passes_for,
 )
-from ntkscore.kernels.gram import evaluate
-from ntkscore.kernels.implementations import Forward, Labels, implementation_for
-from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS, WHOLE, Sets
+from ntkscore.kernels.implementations import evaluate, implementation_for
+from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS, WHOLE, Labels, Sets
 from ntkscore.kernels.wanted import Wanted, kernel_of
 from ntkscore.model import Model, Points
 from ntkscore.task import check_labels
@@ -215,7 +214,7 @@ def _at_once(
 
     def compute(params: PyTree, points: Points, labels: Labels) -> tuple[Array, ...]:
         logits, kept = passes.traced.forward(params, points)
-        forward = Forward(passes.traced, [logits], [kept])
+        forward = passes.traced, [logits], [kept]
         network = weightless._replace(params=params)
         found = evaluate(network, points, labels, *choices, "layerwise", 1, forward)
         return found.gram[0], logits, network.apply(params, beside_another(points))[0]

@@ -21,9 +21,9 @@ from ntkscore.kernels.checks import (
     checked_model,
     passes_for,
 )
-from ntkscore.kernels.gram import check_kernel_choices, evaluate
-from ntkscore.kernels.implementations import Forward, implementation_for, one_by_one
+from ntkscore.kernels.implementations import evaluate, implementation_for, one_by_one
 from ntkscore.kernels.joint import BLOCKS, POINTS, Stack
+from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
 from ntkscore.measures.forward_pass import Pass
 from ntkscore.measures.registry import NETWORK, quantities
 from ntkscore.measures.slopes import correlation
@@ -31,6 +31,7 @@ from ntkscore.model import Logits, Model
 from ntkscore.task import check_classes, check_labels
 from ntkscore.trace.blocks import BlockPasses
 from ntkscore.trace.compiled import have_values, in_pieces
+from ntkscore.trace.parameters import PARAMETER_SETS
 from ntkscore.trace.passes import passes_of
 
 Images = Float[Array, "n ..."]
@@ -132,7 +133,9 @@ def stack(
     if isinstance(attack, str):
         check_choice(attack, ATTACKS)
         attack = ATTACKS[attack]
-    check_kernel_choices(output, parameters, implementation)
+    check_choice(output, READOUTS, "output")
+    check_choice(parameters, PARAMETER_SETS, "parameters")
+    check_choice(implementation, ("auto", *IMPLEMENTATIONS), "implementation")
     if have_values(getattr(model, "params", ()), images, labels, rhos):
         model, images, labels = _checked(model, images, labels, attack, rhos)
     images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
@@ -162,7 +165,7 @@ def stack(
         parameters,
         implementation,
         groups=len(rhos),
-        forward=Forward(passes, logits, residuals),
+        forward=(passes, logits, residuals),
     )
     n, name = len(images), implementation_for(model, implementation)
     if isinstance(passes, BlockPasses) and name == "layerwise":

@@ -22,7 +22,7 @@ from ntkscore.run.program_text import Reading, parse
 from ntkscore.run.scorer import Scorer, dtype_of, kernels, precision
 from ntkscore.run.targets import Target, devices_of, options_for, placed
 from ntkscore.space import Architecture, Space
-from ntkscore.trace.arithmetic import program_multiply_adds
+from ntkscore.trace.operations import program_multiply_adds
 
 
 class Compiled(NamedTuple):

@@ -7,7 +7,7 @@ leaf by leaf. Equal layers share one program.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import accumulate
 from math import prod
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, PyTree, Shaped
+from jaxtyping import Array, PyTree, Shaped
 
 from ntkscore.compiler import NETWORK, Jit
 from ntkscore.disk import from_disk, keeper
@@ -103,7 +103,7 @@ class BlockPasses:
         fresh = self._fresh(jax.tree.leaves(params))
         return None if fresh is None else bool(fresh)
 
-    def _at(self, place: int, arrays: PyTree) -> PyTree:
+    def at(self, place: int, arrays: PyTree) -> PyTree:
         """Arrays on one of the devices, which are taken in turn."""
         if len(self.devices) == 1:
             return arrays
@@ -111,9 +111,9 @@ class BlockPasses:
 
     def _shared(self, params: PyTree, blocks: Sequence[tuple], what: str) -> Iterator[tuple]:
         """The weights and each block's arrays, on the devices in turn; told as `_told` does."""
-        weights = [self._at(k, params) for k in range(min(len(self.devices), len(blocks)))]
+        weights = [self.at(k, params) for k in range(min(len(self.devices), len(blocks)))]
         for place, block in enumerate(_told(blocks, what)):
-            yield weights[place % len(weights)], *self._at(place, block)
+            yield weights[place % len(weights)], *self.at(place, block)
 
     def are_small(self, points: Points) -> bool:
         """Tell whether one program may compute the kernel of these points as a whole."""
@@ -180,7 +180,7 @@ class BlockPasses:
         blocks, logits, residuals = self.split(points), [], []
         for block in self._shared(params, [(block,) for block in blocks], "blocks forward"):
             block_logits, block_residuals = self._forward(*block)
-            logits.append(self._at(0, block_logits))
+            logits.append(self.at(0, block_logits))
             residuals.append(block_residuals if keep else None)
         size = len(points)
         together = jnp.concatenate(logits)[:size]
@@ -200,7 +200,7 @@ class BlockPasses:
         if isinstance(residuals, Residuals):
             return self.traced.gradient(params, residuals, cotangent)
         blocks = self._per_block(params, residuals, cotangent)
-        found = [self._at(0, self._gradient(*block)) for block in blocks]
+        found = [self.at(0, self._gradient(*block)) for block in blocks]
         return jnp.concatenate(found)[: residuals.size]
 
     def gram_by_kind(
@@ -218,7 +218,7 @@ class BlockPasses:
             found = []
             for block in self._per_block(params, residuals, cotangent):
                 gradient, factors = self._factors(*block)
-                found.append(self._at(0, gradient))
+                found.append(self.at(0, gradient))
                 yield [factors]
             gradients.append(jnp.concatenate(found)[: residuals.size])
 
@@ -267,7 +267,7 @@ class BlockPasses:
         if not isinstance(pairs, Own):
             return self._gram(blocks, sizes, terms, pairs)
         parts = [
-            self._by_kind([[each]], [_count(each)], terms, pairs)
+            self._by_kind([[each]], [count_of(each)], terms, pairs)
             for of_set in blocks
             for (each,) in of_set
         ]
@@ -292,41 +292,10 @@ class BlockPasses:
             factors: list[list[Any]] = []
             rows: list[int] = []
             for blocks, size in zip(sets, sizes, strict=True):
-                of_blocks = [keep(each, _count(each)) for each in blocks]
+                of_blocks = [keep(each, count_of(each)) for each in blocks]
                 factors += map(list, zip(*of_blocks, strict=True))
                 rows += [size] * (len(factors) - len(rows))
             return self._by_kind(factors, rows, terms, pairs)
-
-    def sketches(
-        self,
-        block: Block,
-        chosen: Set[int],
-        keys: Sequence[Array],
-        size: int,
-        factored: bool,
-    ) -> Float[Array, "m s"]:
-        """A block's gradients on random numbers, cotangent after cotangent along the last axis.
-
-        Args:
-            block: as from `forward_and_back`.
-            chosen: places of the leaves that count.
-            keys: of the draws, for each cotangent.
-            size, factored: as for `ntkscore.trace.weight_uses.WeightUses.sketches`.
-        """
-        found = []
-        for factors, key in zip(block, keys, strict=True):
-            total = jnp.zeros((_count(factors), size), self.traced.dtype)
-            for place, (uses, each) in enumerate(
-                zip(self.traced.weight_uses, factors, strict=True)
-            ):
-                if chosen.isdisjoint(uses.leaves):
-                    continue
-                draws = jax.random.fold_in(key, place)
-                for leaf, rows in uses.sketches(each, draws, size, factored).items():
-                    if leaf in chosen:
-                        total += rows
-            found.append(self._at(0, jax.block_until_ready(total)))
-        return jnp.concatenate(found, 1)
 
     def _by_kind(
         self,
@@ -340,8 +309,8 @@ class BlockPasses:
         before = None
         for place, term in enumerate(_told(terms, "layers")):
             sets = from_disk([[term.factors(block) for block in blocks] for blocks in factors])
-            gram = term.gram(self._at(place, sets), tuple(sizes), pairs)
-            total[term.kind] = total.get(term.kind, 0) + self._at(0, gram)
+            gram = term.gram(self.at(place, sets), tuple(sizes), pairs)
+            total[term.kind] = total.get(term.kind, 0) + self.at(0, gram)
             # One is on its way while the next one starts.
             jax.block_until_ready(before)
             before = gram
@@ -350,7 +319,7 @@ class BlockPasses:
     def layers(self, params: PyTree, residuals: Blocks, cotangent: Logits, visit: Visit) -> PyTree:
         """Apply a function to each layer's weights' gradients; layers along the first axis."""
         blocks = [
-            self._at(0, self._factors(*block)[1])
+            self.at(0, self._factors(*block)[1])
             for block in self._per_block(params, residuals, cotangent)
         ]
         factors = [
@@ -375,8 +344,7 @@ class BlockPasses:
             return self.traced.activations(params, residuals)
         pairs = list(zip(residuals.points, residuals.residuals, strict=True))
         found = [
-            self._at(0, self._activations(*block))
-            for block in self._shared(params, pairs, "blocks")
+            self.at(0, self._activations(*block)) for block in self._shared(params, pairs, "blocks")
         ]
         if found[0] is None:
             return None
@@ -389,7 +357,7 @@ class BlockPasses:
         )
 
 
-def _count(factors: PyTree) -> int:
+def count_of(factors: PyTree) -> int:
     """How many points some factors are of."""
     return len(jax.tree.leaves(factors)[0])
 

@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,6 @@ from jaxtyping import Array, PyTree
 from ntkscore.grams import GramByKind
 from ntkscore.memory import usable_memory
 from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit
-from ntkscore.trace import normalizations
 from ntkscore.trace.activations import fitting
 from ntkscore.trace.blocks import BlockPasses, Blocks
 from ntkscore.trace.parameters import beside_params
@@ -102,41 +101,21 @@ def _bytes_held(memory: float | None) -> int:
     return 2 ** int(np.log2(max(free // 2, LEAST_MEMORY)))
 
 
-class PiecePasses(NamedTuple):
-    """The compiled passes of a piece of networks.
-
-    Attributes:
-        passes: its own, whose logits are all numbers of its output.
-        output: shape and dtype of what becomes of one point.
-        standardized: `ntkscore.trace.normalizations.standardized`, of the leaves of its weights.
-    """
-
-    passes: BlockPasses
-    output: Any
-    standardized: Callable[..., Any]
-
-    def shaped(self, x: Array) -> Points:
-        """Points from all numbers that the piece before put out."""
-        return x.reshape(len(x), *self.passes.traced.program.point.shape)
-
-
 @lru_cache(maxsize=PIECES)
 def _piece(
     function: Callable[[PyTree, Points], Array],
-    first: bool,
-    last: bool,
+    ends: tuple[bool, bool],
     tree: Any,
     leaves: Any,
     point: Any,
     memory: int,
-) -> PiecePasses:
+) -> tuple[BlockPasses, Any]:
+    """The passes of a piece, whose logits are all numbers of its output; that of one point."""
     params = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
     one = jax.eval_shape(function, params, jax.ShapeDtypeStruct((1, *point[0]), point[1]))
-    flat = lambda params, points: function(params, points).reshape(len(points), -1)  # noqa: E731
-    traced = TracedPasses(Model(flat, params), jax.ShapeDtypeStruct(*point), inner=not first)
-    standardized = jax.jit(partial(normalizations.standardized, traced.program, last=last))
-    passes = BlockPasses(traced, memory, alone=True)
-    return PiecePasses(passes, (one.shape[1:], one.dtype), standardized)
+    flat = lambda params, points: _flat(function(params, points))  # noqa: E731
+    traced = TracedPasses(Model(flat, params), jax.ShapeDtypeStruct(*point), *ends)
+    return BlockPasses(traced, memory, alone=True), (one.shape[1:], one.dtype)
 
 
 Kept = Sequence[tuple[BlockPasses | TracedPasses, PyTree, Any]]
@@ -160,25 +139,23 @@ class Chain(Passes):
     pieces: Callable[[PyTree], Sequence[tuple[Callable[[PyTree, Points], Array], PyTree]]]
     memory: float | None = None
 
-    def _steps(self, params: PyTree, points: Points) -> Iterator[tuple[PiecePasses, PyTree]]:
+    def _steps(self, params: PyTree, points: Points) -> Iterator[tuple[BlockPasses, PyTree]]:
         """The compiled pieces and their weights."""
         pieces, memory = list(self.pieces(params)), _bytes_held(self.memory)
         at = points.shape[1:], points.dtype
         for place, (function, weights) in enumerate(pieces):
             ends = place == 0, place == len(pieces) - 1
-            piece = _piece(function, *ends, *_form(weights), at, memory)
-            at = piece.output
-            yield piece, weights
+            passes, at = _piece(function, ends, *_form(weights), at, memory)
+            yield passes, weights
 
     def forward(self, params: PyTree, points: Points, /) -> tuple[Logits, Kept]:
         """Logits of points, and the residuals that the backward passes need."""
         steps, x, done = list(self._steps(params, points)), points, []
-        each = sum(piece.passes.bytes_each for piece, _ in steps)
-        keep = len(points) * each <= steps[0][0].passes.memory // 4
-        for piece, weights in steps:
-            compiled = have_values(weights, x)
-            passes = piece.passes if compiled else piece.passes.traced
-            x, kept = passes.forward(weights, piece.shaped(x))
+        each = sum(passes.bytes_each for passes, _ in steps)
+        keep = len(points) * each <= steps[0][0].memory // 4
+        for compiled, weights in steps:
+            passes = compiled if have_values(weights, x) else compiled.traced
+            x, kept = passes.forward(weights, _shaped(compiled, x))
             if isinstance(kept, Blocks) and not keep:
                 kept = kept._replace(residuals=[None] * len(kept.residuals))
             done.append((passes, weights, kept))
@@ -232,8 +209,8 @@ class Chain(Passes):
     def unnormalized(self, params: PyTree, points: Points) -> Logits | None:
         """Logits without normalisations; None where it is not known which these are."""
         x: Any = points
-        for piece, weights in self._steps(params, points):
-            x = piece.passes.unnormalized(weights, piece.shaped(x))
+        for passes, weights in self._steps(params, points):
+            x = passes.unnormalized(weights, _shaped(passes, x))
             if x is None:
                 return None
         return x
@@ -243,9 +220,8 @@ class Chain(Passes):
     ) -> tuple[Points, Points, Array] | None:
         """Features before the mean over the pixels at two batches, standardised by the first."""
         logs = jnp.zeros((), points.dtype)
-        for piece, weights in self._steps(params, points):
-            both = piece.shaped(points), piece.shaped(others)
-            found = piece.standardized(jax.tree.leaves(weights), *both)
+        for passes, weights in self._steps(params, points):
+            found = passes.standardized(weights, _shaped(passes, points), _shaped(passes, others))
             if found is None:
                 return None
             points, others, own = found
@@ -255,6 +231,11 @@ class Chain(Passes):
 
 def _flat(cotangent: Array) -> Logits:
     return cotangent.reshape(len(cotangent), -1)
+
+
+def _shaped(passes: BlockPasses, x: Array) -> Points:
+    """Points of a piece, from all numbers that the one before put out."""
+    return x.reshape(len(x), *passes.traced.program.point.shape)
 
 
 def _points(kept: Any) -> Points:

@@ -11,8 +11,13 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 from ntkscore.trace import activations
-from ntkscore.trace.arithmetic import program_multiply_adds
-from ntkscore.trace.operations import PRODUCTS, UNCHANGED, multiply_adds, views_after
+from ntkscore.trace.operations import (
+    PRODUCTS,
+    UNCHANGED,
+    multiply_adds,
+    program_multiply_adds,
+    views_after,
+)
 from ntkscore.trace.program import Atom, Constant, Program, Value
 from ntkscore.trace.receptive_field import View, point_view, width
 

@@ -133,24 +133,24 @@ class TracedPasses:
     Args:
         model: the network.
         point: of the shape and dtype of one point.
-        inner: as for `Program`.
+        first, last: whether the network begins and ends here, as all do but pieces of one.
 
     Raises:
         InputError: if the logits do not depend on the point, or the network has no weights.
     """
 
-    def __init__(self, model: Model, point: Any, inner: bool = False) -> None:
+    def __init__(self, model: Model, point: Any, first: bool = True, last: bool = True) -> None:
         if not jax.tree.leaves(model.params):
             raise InputError(
                 "weights to differentiate in", "none", "give them as Model(apply, params)"
             )
         self.fixed = fixed_leaves(model.params)
-        self.apply = model.apply
+        self.apply, self._last = model.apply, last
         given = model.apply, model.params, point
-        program = Program(*given, self.fixed, inner)
+        program = Program(*given, self.fixed, not first)
         if statistics := normalizations.statistics(program):
             self.fixed |= statistics
-            program = Program(*given, self.fixed, inner)
+            program = Program(*given, self.fixed, not first)
         self.program, logits = program, program.logits
         if not isinstance(logits, Value) or not logits.of_point:
             raise InputError(
@@ -364,7 +364,7 @@ class TracedPasses:
         None where it is not known which these are (`ntkscore.trace.normalizations`).
         """
         leaves = jax.tree.leaves(params)
-        return normalizations.standardized(self.program, leaves, points, others)
+        return normalizations.standardized(self.program, leaves, points, others, self._last)
 
 
 def _gram(

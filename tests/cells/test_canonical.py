@@ -21,7 +21,7 @@ from cells.nasbench201.network import abstract_variables, fresh_variables
 from cells.nasbench201.space import NASBench201
 from ntkscore import Task
 from ntkscore.data.tables import load_table
-from ntkscore.kernels import gram
+from ntkscore.kernels import implementations
 
 SPACE = NASBench201(task=Task(num_classes=3), channels=4, cells_per_stage=1, bn="init")
 NETWORK = SPACE.sizes
@@ -41,7 +41,7 @@ def evaluate() -> Evaluate:
     @chex.assert_max_traces(n=1)
     def run(params: Params, digits: jax.Array) -> tuple[jax.Array, jax.Array]:
         model = SPACE.model((), fresh_variables(params), digits, images)
-        kernel, logits, _ = gram.evaluate(model, images, jnp.zeros(3, jnp.int32))
+        kernel, logits, _ = implementations.evaluate(model, images, jnp.zeros(3, jnp.int32))
         return logits, kernel[0]
 
     def evaluate(params: Params, cell: Cell) -> tuple[np.ndarray, np.ndarray]:

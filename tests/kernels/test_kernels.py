@@ -30,7 +30,7 @@ from cells.layers import transposed_convolve
 from ntkscore import grams
 from ntkscore.grams import CPU_BYTES, CPU_COLUMNS, CPU_IMAGES, kernel_gradients, self_product
 from ntkscore.kernels import implementations as kernels
-from ntkscore.kernels.gram import evaluate
+from ntkscore.kernels.implementations import evaluate
 from ntkscore.kernels.ntk import ntk
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
 from ntkscore.model import Model

@@ -21,8 +21,7 @@ from cells.nasbench201.parity import Reference, load_parity
 from cells.nasbench201.space import NASBench201
 from cells.normalization import NORMALIZATIONS, Normalization
 from ntkscore import Task
-from ntkscore.kernels.gram import evaluate
-from ntkscore.kernels.implementations import implementation_for, layerwise_by_kind
+from ntkscore.kernels.implementations import evaluate, implementation_for, layerwise_by_kind
 from ntkscore.kernels.ntk import ntk
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.trace.parameters import PARAMETER_SETS, total

@@ -8,7 +8,7 @@ from scipy.special import gammaln
 from scipy.stats import ks_2samp, norm
 from theory_networks import INITIALISATIONS, fully_connected_network, unit_points
 
-from ntkscore.kernels.gram import evaluate
+from ntkscore.kernels.implementations import evaluate
 from ntkscore.measures.perturbations import displacements
 
 pytestmark = pytest.mark.usefixtures("double")

@@ -22,7 +22,7 @@ from experiments.theory.sphere import CapAttack
 from experiments.theory.studies.setting import network, singles
 from experiments.theory.tasks import margin
 from experiments.theory.training import linearisation, steps
-from ntkscore.kernels.gram import evaluate
+from ntkscore.kernels.implementations import evaluate
 from ntkscore.model import Model
 
 SCALES = {"literal": "f as printed", "sqrt_width": "√m f"}
