@@ -9,6 +9,11 @@ from ntkscore.errors import InputError
 from ntkscore.grams import GramByKind
 from ntkscore.lazy import Array, PyTree
 
+NO_SINGLE_POINTS = (
+    "a network whose points do not depend on each other",
+    "one that is coupled, of which no point has gradients of its own",
+    "choose the implementation ntvp",
+)
 Points = Shaped[Array, "m ..."]
 Logits = Float[Array, "m o"]
 
@@ -84,11 +89,11 @@ class Passes(Protocol):
             start: zero matrices by kind, to which the layers' contributions are added; an empty
                 dict for the gradient in the points alone.
         """
-        raise NotImplementedError
+        raise InputError(*NO_SINGLE_POINTS)
 
     def layers(self, params: Any, residuals: Any, cotangent: Logits, visit: Visit, /) -> PyTree:
         """Results of a function of each layer's gradients, layers first; zeros without weights."""
-        raise NotImplementedError
+        raise InputError(*NO_SINGLE_POINTS)
 
     def activations(self, params: Any, residuals: Any) -> Activations | None:
         """Inputs of the rectifiers and outputs of the blocks; None where there are none."""

@@ -12,6 +12,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ntkscore.errors import InputError
+from ntkscore.kernels.implementations import implementation_for
 from ntkscore.kernels.plain import wrong_leaves
 from ntkscore.model import Model, Passes, Points
 from ntkscore.trace.blocks import BlockPasses
@@ -184,12 +185,15 @@ def normalisation_of(model: Model, points: Points) -> str:
 
 def passes_for(
     model: Model, points: Points, memory: float | None, implementation: str
-) -> tuple[Model, Passes]:
-    """The passes of a network; one that takes no batch of one point is computed batch by batch.
+) -> tuple[Model, Passes, str]:
+    """A network, its passes, and the name of the implementation that fits.
+
+    One that takes no batch of one point is computed batch by batch, as coupled.
 
     Raises:
         NotAlone: if the implementation asks for single points.
     """
+    name = implementation_for(model, implementation)
     try:
         passes = passes_in_blocks(model, points, memory)
         if isinstance(passes, BlockPasses) and passes.are_fresh(model.params):
@@ -198,13 +202,13 @@ def passes_for(
                 "nothing; measure them on your images first (docs/networks.md; PyTorch's by "
                 "ntkscore.from_torch(module, images, statistics='example'))"
             )
-        return model, passes
+        return model, passes, name
     except NotAlone as error:
         if implementation not in ("auto", "ntvp"):
             raise
         log.warning("%s; it is computed column by column, as if its points were coupled", error)
         model = model._replace(coupled=True)
-        return model, passes_of(model, points)
+        return model, passes_of(model, points), "ntvp"
 
 
 def check_kernel(

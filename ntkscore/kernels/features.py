@@ -85,7 +85,7 @@ def gradient_features(
         raise InputError("a size of at least 1", size, "4096 err by about 2 % of the diagonal")
     model, ((x, y),), known = prepared(model, points, None, labels, output)
     check_alone(model, "features", "layerwise")
-    model, passes = passes_for(model._replace(passes=None), x, memory, "layerwise")
+    model, passes, _ = passes_for(model._replace(passes=None), x, memory, "layerwise")
     if not known or not isinstance(passes, BlockPasses):
         raise InputError(
             "points and weights that have values", "a call inside of jax.jit", "call it outside"

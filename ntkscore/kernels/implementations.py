@@ -126,7 +126,8 @@ def layerwise_by_kind(
     """
     if forward is None:
         passes = passes_of(model, points)
-        forward = passes, *([each] for each in passes.forward(model.params, points))
+        logits, kept = passes.forward(model.params, points)
+        forward = passes, [logits], [kept]
     passes, parts, residuals = forward
     logits, start = jnp.concatenate(parts), zero_grams(PARAMETER_SETS["all"], points, groups)
     cotangents = [READOUTS[output](logits, labels) for output in outputs]

@@ -6,7 +6,7 @@ of points nor theirs.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -19,7 +19,6 @@ from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision
 from ntkscore.kernels.checks import (
     as_it_is_now,
-    beside_another,
     check_kernel,
     check_points,
     checked_model,
@@ -32,8 +31,8 @@ from ntkscore.model import Model, Points
 from ntkscore.task import check_labels
 from ntkscore.trace.blocks import BlockPasses
 from ntkscore.trace.compiled import have_values, in_pieces
+from ntkscore.trace.coupling import beside_another
 from ntkscore.trace.parameters import Parameters
-from ntkscore.trace.passes import TracedPasses
 
 Given = Shaped[Array | np.ndarray, "_ ..."]
 
@@ -112,8 +111,7 @@ def ntk(
         model = model._replace(passes=None)
     name, passes = implementation_for(model, implementation), None
     if known and name != "ntvp":
-        model, passes = passes_for(model, sets[0][0], memory, implementation)
-        name = implementation_for(model, implementation)
+        model, passes, name = passes_for(model, sets[0][0], memory, implementation)
     if not wanted.simple:
         check_alone(model, "all but the square kernel of a reading", implementation)
     if isinstance(passes, BlockPasses) and name == "layerwise":
@@ -124,9 +122,7 @@ def ntk(
     elif isinstance(passes, BlockPasses):
         passes.forward(model.params, sets[0][0])  # which refuses points that are not alone
     if not wanted.simple:
-        points, _ = sets[0]
-        traced = TracedPasses(model, jax.ShapeDtypeStruct(points.shape[1:], points.dtype))
-        return kernel_of(model, traced, sets, wanted, by_jacobian=name == "contraction")
+        return kernel_of(model, None, sets, wanted, by_jacobian=name == "contraction")
     choices = output, str(parameters), name
     own = in_pieces(passes) and name == "layerwise"
     if own:
@@ -230,17 +226,14 @@ def _by_layers(
 ) -> PyTree | None:
     """A kernel by compiled passes; None where that of two points is not the plain Jacobian's."""
     (x, y), gram, like = sets[0], None, wanted.nearest
-    choices = like.output, str(like.parameters)
-    if wanted.simple and passes.are_small(x):
-        gram = _at_once(model, passes, x, y, *choices)
-    elif wanted.simple:
-        gram = kernel_of(model, passes, sets, wanted)
+    kernel, choices = partial(kernel_of, model, passes), (like.output, str(like.parameters))
+    if wanted.simple:
+        small = passes.are_small(x)
+        gram = _at_once(model, passes, x, y, *choices) if small else kernel(sets, wanted)
 
     def square(two: np.ndarray) -> Array:
-        if gram is None:
-            return kernel_of(model, passes, [(x[two], y[two])], like)
-        return gram[np.ix_(two, two)]
+        return kernel([(x[two], y[two])], like) if gram is None else gram[np.ix_(two, two)]
 
     if not check_kernel(square, model, passes, x, y, *choices, check):
         return None
-    return kernel_of(model, passes, sets, wanted) if gram is None else gram
+    return kernel(sets, wanted) if gram is None else gram

@@ -109,14 +109,14 @@ def plain_kernels(
 
 def traced_kernels(
     model: Model, passes: TracedPasses, points: Points, labels: Array, output: str
-) -> list[Float[Array, "m m"]]:
+) -> list[Float[np.ndarray, "m m"]]:
     """The kernel of each leaf by the trace."""
 
     def compute(params: PyTree, points: Points) -> PyTree:
         by_leaf = Wanted(output, per_leaf=True)
         return kernel_of(model._replace(params=params), passes, [(points, labels)], by_leaf)
 
-    return jax.tree.leaves(jax.jit(compute)(model.params, points))
+    return [*map(np.asarray, jax.tree.leaves(jax.jit(compute)(model.params, points)))]
 
 
 def distance(got: np.ndarray, want: np.ndarray, whole: np.ndarray) -> float:

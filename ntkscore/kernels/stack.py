@@ -21,7 +21,7 @@ from ntkscore.kernels.checks import (
     checked_model,
     passes_for,
 )
-from ntkscore.kernels.implementations import evaluate, implementation_for, one_by_one
+from ntkscore.kernels.implementations import evaluate, one_by_one
 from ntkscore.kernels.joint import BLOCKS, POINTS, Stack
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
 from ntkscore.measures.forward_pass import Pass
@@ -140,7 +140,7 @@ def stack(
         model, images, labels = _checked(model, images, labels, attack, rhos)
     images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
     rhos = jnp.atleast_1d(jnp.asarray(rhos, images.dtype))
-    model, passes = passes_for(model, images, memory, implementation)
+    model, passes, name = passes_for(model, images, memory, implementation)
     at = partial(
         Pass,
         model,
@@ -163,11 +163,11 @@ def stack(
         jnp.tile(labels, len(sets)),
         output,
         parameters,
-        implementation,
+        name,
         groups=len(rhos),
         forward=(passes, logits, residuals),
     )
-    n, name = len(images), implementation_for(model, implementation)
+    n = len(images)
     if isinstance(passes, BlockPasses) and name == "layerwise":
         own = gram[0, :n, :n]
         found = (model, passes, images, labels, output, parameters)

@@ -56,7 +56,7 @@ class Wanted(NamedTuple):
 
 def kernel_of(
     model: Model,
-    passes: BlockPasses | TracedPasses,
+    passes: BlockPasses | TracedPasses | None,
     sets: Sets,
     wanted: Wanted,
     by_jacobian: bool = False,
@@ -65,11 +65,14 @@ def kernel_of(
 
     Args:
         model: the network.
-        passes: its own, in blocks or traced.
+        passes: its own, in blocks or traced; None to trace it.
         sets: of points, and their labels.
         wanted: what the kernel is of.
         by_jacobian: whether the passes only tell the kinds of the leaves.
     """
+    if passes is None:
+        points, _ = sets[0]
+        passes = TracedPasses(model, jax.ShapeDtypeStruct(points.shape[1:], points.dtype))
     params, (classes,) = model.params, passes.logits.shape
     compute = partial(kernel_of_jacobian, model.apply) if by_jacobian else passes.kernel
     names = [

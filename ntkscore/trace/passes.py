@@ -329,13 +329,14 @@ class TracedPasses:
             return []
         derived, pairs = self.program.derive(jax.tree.leaves(params)), self.rectifiers.items()
 
-        def one(point: Array) -> list[list[Array]]:
+        def one(point: Array) -> list[tuple[Array, Array]]:
             arrays = self.program.run(derived, point)
-            return [[arrays[value] for value in pair] for pair in pairs]
+            return [(arrays[before], arrays[after]) for before, after in pairs]
 
         last = lambda v, array: activations.channels_last(self.program, v, array)[None]  # noqa: E731
         found = zip(pairs, jax.vmap(one)(residuals.points), strict=True)
-        return [(jnp.ones(1, jnp.int32), *map(last, *each)) for each in found]
+        once = jnp.ones(1, jnp.int32)
+        return [(once, last(x, before), last(y, after)) for (x, y), (before, after) in found]
 
     def pullbacks(
         self, params: PyTree, residuals: Residuals, key: Array
