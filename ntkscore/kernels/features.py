@@ -1,7 +1,6 @@
 """Gradients of single points on few random numbers, whose kernel is the NTK in the mean."""
 
-import io
-import json
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ from ntkscore.kernels.checks import check_same_network, passes_for
 from ntkscore.kernels.ntk import Given, check_alone, prepared
 from ntkscore.kernels.readouts import READOUTS, WHOLE, Labels, number_of, reading_of
 from ntkscore.model import Model
-from ntkscore.results.atomic import publish
-from ntkscore.results.checkpoints import fingerprint
+from ntkscore.results.checkpoints import ArrayFolder, fingerprint
 from ntkscore.trace.blocks import BlockPasses, count_of
 from ntkscore.trace.coupling import jitted
 from ntkscore.trace.parameters import Parameters, counted
@@ -118,42 +116,25 @@ def gradient_features(
     return _kept(Path(out), model, x, y, settings, rows_of)
 
 
-def _kept(folder: Path, model: Model, x: Any, y: Any, settings: list, rows_of: Any) -> np.ndarray:
+def _kept(path: Path, model: Model, x: Any, y: Any, settings: list, rows_of: Any) -> np.ndarray:
     """Features from a folder, to which those that it lacks are added.
 
     Raises:
         InputError: if it has those of another network, other points or settings.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     is_key = lambda leaf: jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)  # noqa: E731
     leaves = jax.tree.leaves(model.params)
     arrays = [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in leaves]
-    of = fingerprint([*arrays, x, y])
-    record = {"of": of, "settings": settings, "points": len(x)}
-    own = folder / "features.json"
-    if not own.exists():
-        publish(own, json.dumps(record).encode())
-    if json.loads(own.read_text(encoding="utf-8")) != record:
-        raise InputError(
-            f"features of these points, weights and settings in {folder}",
-            "those of others",
-            "name another folder",
-        )
-    logits, seen = np.asarray(jitted(model.apply)(model.params, x[:2])), folder / "logits.npy"
-    if seen.exists():
-        check_same_network(np.load(seen), logits, folder)
-    else:
-        _save(seen, logits)
-    parts = []
-    for start in range(0, len(x), PART):
-        path = folder / f"{start:09d}.npy"
-        if not path.exists():
-            _save(path, rows_of(x[start : start + PART], y[start : start + PART]))
-        parts.append(np.load(path, mmap_mode="r"))
-    return np.concatenate(parts)
+    given = {"weights and points": fingerprint([*arrays, x, y]), "points": len(x)}
+    folder = ArrayFolder(path, {**given, "settings": settings})
 
+    def kept(name: str, compute: Callable[[], Array]) -> np.ndarray:
+        if (found := folder.get(name)) is None:
+            found = folder[name] = {name: np.asarray(compute())}
+        return found[name]
 
-def _save(path: Path, array: Any) -> None:
-    content = io.BytesIO()
-    np.save(content, np.asarray(array))
-    publish(path, content.getvalue())
+    logits = np.asarray(jitted(model.apply)(model.params, x[:2]))
+    check_same_network(kept("logits", lambda: logits), logits, path)
+    parts = (slice(start, start + PART) for start in range(0, len(x), PART))
+    rows = [kept(f"{p.start:09d}", lambda p=p: rows_of(x[p], y[p])) for p in parts]
+    return np.concatenate(rows)

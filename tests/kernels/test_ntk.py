@@ -244,11 +244,11 @@ def test_features_in_a_folder_are_computed_once(tmp_path, monkeypatch) -> None:
     (x, _), model = points(8), dense()
     want = gradient_features(model, x, 16)
     assert error(gradient_features(model, x, 16, out=tmp_path), want) < 1e-6
-    (tmp_path / "000000003.npy").unlink()
-    kept = (tmp_path / "000000000.npy").stat().st_mtime_ns
+    (tmp_path / "000000003.npz").unlink()
+    kept = (tmp_path / "000000000.npz").stat().st_mtime_ns
     assert error(gradient_features(model, x, 16, out=tmp_path), want) < 1e-6
-    assert (tmp_path / "000000000.npy").stat().st_mtime_ns == kept
-    with refuses(expected=("features", tmp_path)):
+    assert (tmp_path / "000000000.npz").stat().st_mtime_ns == kept
+    with pytest.raises(InputError, match="choose another folder"):
         gradient_features(model, x, 16, seed=1, out=tmp_path)
     other = model._replace(apply=lambda params, x: jnp.tanh(model.apply(params, x)))
     with refuses("logits", expected=tmp_path):
