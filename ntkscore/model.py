@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 
 from ntkscore.errors import InputError
 from ntkscore.grams import GramByKind
@@ -15,6 +15,9 @@ NO_SINGLE_POINTS = (
     "choose the implementation ntvp",
 )
 Points = Shaped[Array, "m ..."]
+Labels = Int[Array, " m"]
+Sets = Sequence[tuple[Shaped[Array, "_ ..."], Int[Array, " _"]]]
+"""Points and their labels; of one set or of two."""
 Logits = Float[Array, "m o"]
 
 

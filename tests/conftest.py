@@ -54,7 +54,7 @@ def data_dir() -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def strict_jax(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No silent change of dtype; and one compilation of each program for all processes."""
-    from ntkscore.kernels import checks
+    from ntkscore.kernels import plain
     from ntkscore.run import devices
 
     folder = tmp_path_factory.getbasetemp()
@@ -67,9 +67,9 @@ def strict_jax(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     # Tests replace what a kept trace would not notice.
     keep, devices.keep_traced = devices.keep_traced, lambda folder: None
     # Kernels have oracles of their own here; compiling a Jacobian for each would take longer.
-    largest, checks.LARGEST = checks.LARGEST, 0
+    largest, plain.LARGEST = plain.LARGEST, 0
     yield
-    devices.keep_traced, checks.LARGEST = keep, largest
+    devices.keep_traced, plain.LARGEST = keep, largest
     jax.config.update("jax_compilation_cache_dir", None)
 
 

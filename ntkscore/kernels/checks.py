@@ -1,7 +1,6 @@
 """Checks of a network and its images, before anything is computed of them."""
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from ntkscore.errors import InputError
-from ntkscore.kernels.implementations import implementation_for
-from ntkscore.kernels.plain import wrong_leaves
-from ntkscore.model import Model, Passes, Points
+from ntkscore.model import Model, Points
 from ntkscore.trace.blocks import BlockPasses
-from ntkscore.trace.compiled import SHOWN, passes_in_blocks
+from ntkscore.trace.compiled import passes_in_blocks
 from ntkscore.trace.content import traced
-from ntkscore.trace.coupling import COUPLING, first_other, jitted
+from ntkscore.trace.coupling import COUPLING, jitted
 from ntkscore.trace.parameters import is_floating
-from ntkscore.trace.passes import passes_of
 from ntkscore.trace.program import NotAlone
 
-LARGEST = 100
-"""Equations of a network whose kernel is checked unless it is asked for otherwise."""
 log = logging.getLogger("ntkscore")
 
 
@@ -181,71 +175,6 @@ def normalisation_of(model: Model, points: Points) -> str:
         return "batch"
     fresh = passes.are_fresh(model.params) if isinstance(passes, BlockPasses) else False
     return "none" if fresh is None else "init" if fresh else "own"
-
-
-def passes_for(
-    model: Model, points: Points, memory: float | None, implementation: str
-) -> tuple[Model, Passes, str]:
-    """A network, its passes, and the name of the implementation that fits.
-
-    One that takes no batch of one point is computed batch by batch, as coupled.
-
-    Raises:
-        NotAlone: if the implementation asks for single points.
-    """
-    name = implementation_for(model, implementation)
-    try:
-        passes = passes_in_blocks(model, points, memory)
-        if isinstance(passes, BlockPasses) and passes.are_fresh(model.params):
-            log.warning(
-                "the normalisations hold mean 0 and variance 1, as new ones do, and so normalise "
-                "nothing; measure them on your images first (docs/networks.md; PyTorch's by "
-                "ntkscore.from_torch(module, images, statistics='example'))"
-            )
-        return model, passes, name
-    except NotAlone as error:
-        if implementation not in ("auto", "ntvp"):
-            raise
-        log.warning("%s; it is computed column by column, as if its points were coupled", error)
-        model = model._replace(coupled=True)
-        return model, passes_of(model, points), "ntvp"
-
-
-def check_kernel(
-    gram: Callable[[np.ndarray], Float[Array, "m m"]],
-    model: Model,
-    passes: BlockPasses,
-    points: Points,
-    labels: Array,
-    output: str,
-    parameters: str,
-    check: bool | None,
-) -> bool:
-    """Tell whether a kernel from a trace is the plain Jacobian's at two points; warn if it is not.
-
-    Args:
-        gram: the square kernel of the points at some places.
-        model, passes: the network.
-        points, labels, output, parameters: as for `ntkscore.ntk`.
-        check: whether to look; if None, once for a network of at most `LARGEST` equations.
-    """
-    choices = output, parameters
-    size = len(passes.traced.program.live)
-    if check is False or (check is None and (size > LARGEST or choices in passes.right)):
-        return True
-    two = np.unique([0, int(first_other(points))])
-    wrong = wrong_leaves(gram(two), model, points[two], labels[two], *choices)
-    if wrong is None:
-        passes.right.add(choices)
-        return True
-    more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
-    log.warning(
-        "the trace of the network gives another kernel than its Jacobian for params%s%s; it is "
-        "computed from that instead: please report the network",
-        ", ".join(wrong[:SHOWN]),
-        more,
-    )
-    return False
 
 
 def check_same_network(kept: np.ndarray, logits: np.ndarray, folder: Path) -> None:

@@ -12,10 +12,11 @@ from jaxtyping import Array, Float
 
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision
-from ntkscore.kernels.checks import check_same_network, passes_for
+from ntkscore.kernels.checks import check_same_network
+from ntkscore.kernels.implementations import passes_for
 from ntkscore.kernels.ntk import Given, check_alone, prepared
-from ntkscore.kernels.readouts import READOUTS, WHOLE, Labels, number_of, reading_of
-from ntkscore.model import Model
+from ntkscore.kernels.readouts import READOUTS, WHOLE, number_of, reading_of
+from ntkscore.model import Labels, Model
 from ntkscore.results.checkpoints import ArrayFolder, fingerprint
 from ntkscore.trace.blocks import BlockPasses, count_of
 from ntkscore.trace.coupling import jitted
@@ -69,7 +70,7 @@ def gradient_features(
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from ntkscore.model import Model
+        >>> from ntkscore.model import Labels, Model
         >>> linear = Model(lambda w, x: x @ w, jnp.ones((3, 2)))
         >>> features = gradient_features(linear, jnp.eye(3), size=2**14)
         >>> (features @ features.T).round(1)[0]

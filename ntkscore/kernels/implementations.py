@@ -13,7 +13,9 @@
 """
 
 import itertools
+import logging
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from jaxtyping import Float, Int
@@ -21,10 +23,11 @@ from jaxtyping import Float, Int
 from ntkscore.errors import InputError
 from ntkscore.grams import PRECISION, Gram, GramByKind, regroup, zero_grams
 from ntkscore.kernels.jacobian import point_gradients
-from ntkscore.kernels.readouts import READOUTS, Labels
+from ntkscore.kernels.readouts import READOUTS
 from ntkscore.lazy import Array, PyTree, jax, jnp, lax
-from ntkscore.model import Logits, Model, Passes, Points
-from ntkscore.trace.compiled import in_pieces
+from ntkscore.model import Labels, Logits, Model, Passes, Points
+from ntkscore.trace.blocks import BlockPasses
+from ntkscore.trace.compiled import in_pieces, passes_in_blocks
 from ntkscore.trace.parameters import (
     PARAMETER_SETS,
     Parameters,
@@ -38,6 +41,7 @@ from ntkscore.trace.windows import with_windows_apart
 
 Kernel = Callable[[Logits], Float[Array, "m m"]]
 """The kernel of a cotangent of the logits."""
+log = logging.getLogger("ntkscore")
 COLUMNS = 8
 """Columns of the kernel that `ntvp` computes at once."""
 
@@ -222,3 +226,41 @@ def implementation_for(model: Model, name: str = "auto") -> str:
             "choose auto or ntvp",
         )
     return name
+
+
+def passes_for(
+    model: Model, points: Points, memory: float | None, implementation: str
+) -> tuple[Model, Passes, str]:
+    """A network, its passes, and the name of the implementation that fits.
+
+    One that takes no batch of one point is computed batch by batch, as coupled.
+
+    Raises:
+        NotAlone: if the implementation asks for single points.
+        InputError: as `implementation_for` does.
+    """
+    name = implementation_for(model, implementation)
+    try:
+        passes = passes_in_blocks(model, points, memory)
+        if isinstance(passes, BlockPasses) and passes.are_fresh(model.params):
+            log.warning(
+                "the normalisations hold mean 0 and variance 1, as new ones do, and so normalise "
+                "nothing; measure them on your images first (docs/networks.md; PyTorch's by "
+                "ntkscore.from_torch(module, images, statistics='example'))"
+            )
+        return model, passes, name
+    except NotAlone as error:
+        if implementation not in ("auto", "ntvp"):
+            raise
+        log.warning("%s; it is computed column by column, as if its points were coupled", error)
+        model = model._replace(coupled=True)
+        return model, passes_of(model, points), "ntvp"
+
+
+@lru_cache(maxsize=4)
+def compiled(
+    model: Model, output: str, parameters: str, name: str
+) -> Callable[[PyTree, Points, Labels], Array]:
+    """The kernel of a network without its weights; few are remembered, since spaces' are large."""
+    choices = output, parameters, name
+    return jax.jit(lambda w, x, y: evaluate(model._replace(params=w), x, y, *choices).gram[0])

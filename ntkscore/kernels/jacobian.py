@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ntkscore.kernels.readouts import Labels, Sets
-from ntkscore.model import Logits, Points
+from ntkscore.model import Labels, Logits, Points, Sets
 from ntkscore.trace.pairs import Pairs
 from ntkscore.trace.parameters import join_parameters, split_leaves
 from ntkscore.trace.windows import with_windows_apart

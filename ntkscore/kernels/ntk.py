@@ -5,11 +5,9 @@ each logit, or of each two. Kernels are raw sums over the parameters, divided by
 of points nor theirs.
 """
 
-from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree, Shaped
@@ -19,15 +17,19 @@ from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision
 from ntkscore.kernels.checks import (
     as_it_is_now,
-    check_kernel,
     check_points,
     checked_model,
+)
+from ntkscore.kernels.implementations import (
+    compiled,
+    evaluate,
+    implementation_for,
     passes_for,
 )
-from ntkscore.kernels.implementations import evaluate, implementation_for
-from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS, WHOLE, Labels, Sets
+from ntkscore.kernels.plain import check_kernel
+from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS, WHOLE
 from ntkscore.kernels.wanted import Wanted, kernel_of
-from ntkscore.model import Model, Points
+from ntkscore.model import Labels, Model, Points, Sets
 from ntkscore.task import check_labels
 from ntkscore.trace.blocks import BlockPasses
 from ntkscore.trace.compiled import have_values, in_pieces
@@ -89,7 +91,7 @@ def ntk(
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from ntkscore.model import Model
+        >>> from ntkscore.model import Labels, Model, Sets
         >>> linear = Model(lambda w, x: x @ w, jnp.ones((3, 2)))
         >>> ntk(linear, jnp.eye(3)[:2])
         Array([[2., 0.],
@@ -130,7 +132,7 @@ def ntk(
     if own or not known:
         return evaluate(model, *sets[0], *choices).gram[0]
     # Without its weights the model is hashable, and other weights find the same program.
-    return _compiled(model._replace(params=None), *choices)(model.params, *sets[0])
+    return compiled(model._replace(params=None), *choices)(model.params, *sets[0])
 
 
 def prepared(
@@ -186,15 +188,6 @@ def check_alone(model: Model, what: str, implementation: str) -> None:
             "a model with coupled=True" if model.coupled else "the implementation ntvp",
             "freeze the batch's statistics, or choose another implementation",
         )
-
-
-@lru_cache(maxsize=4)
-def _compiled(
-    model: Model, output: str, parameters: str, name: str
-) -> Callable[[PyTree, Points, Labels], Array]:
-    """The kernel of a network without its weights; few are remembered, since spaces' are large."""
-    choices = output, parameters, name
-    return jax.jit(lambda w, x, y: evaluate(model._replace(params=w), x, y, *choices).gram[0])
 
 
 def _at_once(

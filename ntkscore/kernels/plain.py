@@ -5,6 +5,8 @@ is compiled on the CPU without optimizations, so that it shares neither our equa
 compiler's simplifications with the kernel that it checks.
 """
 
+import logging
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,9 +18,14 @@ from jaxtyping import Array, Float, PyTree
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.kernels.wanted import Wanted, kernel_of
 from ntkscore.model import Model, Points
+from ntkscore.trace.blocks import BlockPasses
+from ntkscore.trace.compiled import SHOWN
+from ntkscore.trace.coupling import first_other
 from ntkscore.trace.parameters import PARAMETER_SETS, is_floating
 from ntkscore.trace.passes import TracedPasses
 
+LARGEST = 100
+"""Equations of a network whose kernel is checked unless it is asked for otherwise."""
 QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """How the compiler is told to do little, for programs that run once."""
 PLAINLY = QUICKLY | {"xla_disable_hlo_passes": "algsimp"}
@@ -27,8 +34,46 @@ ROUNDING = 1e-3
 """Relative difference of two kernels that float32 explains; above it, float64 decides."""
 EXACT = 1e-5
 """Relative difference that float64 explains."""
+log = logging.getLogger("ntkscore")
 ByLeaf = dict[int, Float[np.ndarray, "m m"]]
 """Kernels of single leaves, by place."""
+
+
+def check_kernel(
+    gram: Callable[[np.ndarray], Float[Array, "m m"]],
+    model: Model,
+    passes: BlockPasses,
+    points: Points,
+    labels: Array,
+    output: str,
+    parameters: str,
+    check: bool | None,
+) -> bool:
+    """Tell whether a kernel from a trace is the plain Jacobian's at two points; warn if it is not.
+
+    Args:
+        gram: the square kernel of the points at some places.
+        model, passes: the network.
+        points, labels, output, parameters: as for `ntkscore.ntk`.
+        check: whether to look; if None, once for a network of at most `LARGEST` equations.
+    """
+    choices = output, parameters
+    size = len(passes.traced.program.live)
+    if check is False or (check is None and (size > LARGEST or choices in passes.right)):
+        return True
+    two = np.unique([0, int(first_other(points))])
+    wrong = wrong_leaves(gram(two), model, points[two], labels[two], *choices)
+    if wrong is None:
+        passes.right.add(choices)
+        return True
+    more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+    log.warning(
+        "the trace of the network gives another kernel than its Jacobian for params%s%s; it is "
+        "computed from that instead: please report the network",
+        ", ".join(wrong[:SHOWN]),
+        more,
+    )
+    return False
 
 
 def wrong_leaves(

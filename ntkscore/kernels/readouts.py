@@ -1,14 +1,13 @@
 """Readings of the logits that a kernel is taken of, and the names of its implementations."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float
 
 from ntkscore.lazy import Array, jax, jnp
 from ntkscore.measures.cross_entropy import loss_cotangent
-from ntkscore.model import Logits
+from ntkscore.model import Labels, Logits
 
-Labels = Int[Array, " m"]
 Cotangents = Float[Array, "k m o"]
 """The cotangents s of the logits whose pullbacks are the per-point gradients of the kernel: the
 kernel is the sum over the first axis of ⟨(∂f(x_i)/∂θ)ᵀ s_i, (∂f(x_j)/∂θ)ᵀ s_j⟩."""
@@ -48,8 +47,6 @@ READOUTS: dict[str, Callable[[Logits, Labels], Cotangents]] = {
     "loss": loss,
 }
 
-Sets = Sequence[tuple[Shaped[Array, "_ ..."], Int[Array, " _"]]]
-"""Points and their labels; of one set or of two."""
 WHOLE = ("classes", "full")
 """Outputs that are no reading: the kernel of each logit, and that of each two."""
 

@@ -16,13 +16,12 @@ from ntkscore.grams import in_full_precision, regroup
 from ntkscore.kernels.attacks import ATTACKS, check_attack
 from ntkscore.kernels.checks import (
     as_it_is_now,
-    check_kernel,
     check_pixels,
     checked_model,
-    passes_for,
 )
-from ntkscore.kernels.implementations import evaluate, one_by_one
+from ntkscore.kernels.implementations import evaluate, one_by_one, passes_for
 from ntkscore.kernels.joint import BLOCKS, POINTS, Stack
+from ntkscore.kernels.plain import check_kernel
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
 from ntkscore.measures.forward_pass import Pass
 from ntkscore.measures.registry import NETWORK, quantities

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ntkscore.kernels.jacobian import kernel_of_jacobian
-from ntkscore.kernels.readouts import READOUTS, Sets, number_of, reading_of
-from ntkscore.model import Model
+from ntkscore.kernels.readouts import READOUTS, number_of, reading_of
+from ntkscore.model import Model, Sets
 from ntkscore.trace.blocks import BlockPasses
 from ntkscore.trace.pairs import Across, Groups, Own, Pairs
 from ntkscore.trace.parameters import PARAMETER_SETS, Parameters, counted

@@ -23,7 +23,7 @@ from ntkscore.compiler import NETWORK, Jit
 from ntkscore.disk import from_disk, keeper
 from ntkscore.errors import InputError
 from ntkscore.grams import GramByKind, groups_of
-from ntkscore.model import Activations, Logits, Points, Visit
+from ntkscore.model import Activations, Logits, Points, Sets, Visit
 from ntkscore.trace import normalizations
 from ntkscore.trace.coupling import check_coupling
 from ntkscore.trace.pairs import Groups, Own, Pairs
@@ -253,7 +253,7 @@ class BlockPasses:
     def kernel(
         self,
         params: PyTree,
-        sets: Sequence[tuple[Points, Array]],
+        sets: Sets,
         cotangents: Callable[[Logits, Array], Sequence[Logits]],
         names: Sequence[str | None],
         pairs: Pairs,

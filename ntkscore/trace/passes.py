@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ntkscore.errors import InputError
 from ntkscore.grams import GramByKind, groups_of
-from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit
+from ntkscore.model import Activations, Logits, Model, Passes, Points, Sets, Visit
 from ntkscore.trace import activations, normalizations
 from ntkscore.trace.logits import fast_gradients
 from ntkscore.trace.operations import GATES
@@ -225,7 +225,7 @@ class TracedPasses:
     def kernel(
         self,
         params: PyTree,
-        sets: Sequence[tuple[Points, Array]],
+        sets: Sets,
         cotangents: Callable[[Logits, Array], Sequence[Logits]],
         names: Sequence[str | None],
         pairs: Pairs,

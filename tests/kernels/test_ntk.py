@@ -12,8 +12,8 @@ from tiny import refuses
 from zoo import NETWORKS
 from zoo.networks import images_of
 
-from ntkscore import Model, gradient_features, ntk
-from ntkscore.kernels import checks
+from ntkscore import InputError, Model, gradient_features, ntk
+from ntkscore.kernels import plain
 from ntkscore.trace import blocks, pairs, product_kernels
 
 LITTLE = 2**14
@@ -201,7 +201,7 @@ def test_a_wrong_trace_is_found_and_the_jacobian_taken(monkeypatch, caplog) -> N
     (x, y), model = points(3), dense()
     rows = leaves_of(model, x, y)
     want = full(rows, [row[:2] for row in rows])
-    monkeypatch.setattr(checks, "wrong_leaves", lambda *of: ["['head']"])
+    monkeypatch.setattr(plain, "wrong_leaves", lambda *of: ["['head']"])
     assert error(ntk(model, x, x[:2], output="full", check=True), want) < EXACT
     assert "another kernel than its Jacobian for params['head']" in caplog.text
 
