@@ -7,7 +7,7 @@ from jaxtyping import Float, Int, Shaped
 
 from ntkscore.errors import InputError
 from ntkscore.grams import GramByKind
-from ntkscore.lazy import Array, PyTree
+from ntkscore.lazy import Array, PyTree, jax
 
 NO_SINGLE_POINTS = (
     "a network whose points do not depend on each other",
@@ -19,6 +19,11 @@ Labels = Int[Array, " m"]
 Sets = Sequence[tuple[Shaped[Array, "_ ..."], Int[Array, " _"]]]
 """Points and their labels; of one set or of two."""
 Logits = Float[Array, "m o"]
+
+
+def have_values(*trees: PyTree) -> bool:
+    """Tell whether all arrays have values, as they do outside of functions that are compiled."""
+    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
 
 class Activations(NamedTuple):

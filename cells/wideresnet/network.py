@@ -23,7 +23,8 @@ from cells.layers import unmeasured, untrained_norm
 from cells.rules import Rules, Weights
 from cells.wideresnet.stages import Block
 from ntkscore.grams import Images
-from ntkscore.trace.compiled import Chain, have_values
+from ntkscore.model import have_values
+from ntkscore.trace.compiled import Chain
 
 
 @dataclass(frozen=True)

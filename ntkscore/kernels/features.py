@@ -129,7 +129,7 @@ def _kept(path: Path, model: Model, x: Any, y: Any, settings: list, rows_of: Any
     given = {"weights and points": fingerprint([*arrays, x, y]), "points": len(x)}
     folder = ArrayFolder(path, {**given, "settings": settings})
 
-    def kept(name: str, compute: Callable[[], Array]) -> np.ndarray:
+    def kept(name: str, compute: Callable[[], Array | np.ndarray]) -> np.ndarray:
         if (found := folder.get(name)) is None:
             found = folder[name] = {name: np.asarray(compute())}
         return found[name]

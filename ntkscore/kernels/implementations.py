@@ -25,7 +25,7 @@ from ntkscore.grams import PRECISION, Gram, GramByKind, regroup, zero_grams
 from ntkscore.kernels.jacobian import point_gradients
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.lazy import Array, PyTree, jax, jnp, lax
-from ntkscore.model import Labels, Logits, Model, Passes, Points
+from ntkscore.model import Labels, Logits, Model, Passes, Points, Sets
 from ntkscore.trace.blocks import BlockPasses
 from ntkscore.trace.compiled import in_pieces, passes_in_blocks
 from ntkscore.trace.parameters import (
@@ -253,12 +253,22 @@ def passes_for(
         if implementation not in ("auto", "ntvp"):
             raise
         log.warning("%s; it is computed column by column, as if its points were coupled", error)
-        model = model._replace(coupled=True)
-        return model, passes_of(model, points), "ntvp"
+        return passes_for(model._replace(coupled=True), points, memory, implementation)
+
+
+def square_kernel(
+    model: Model, sets: Sets, output: str, parameters: str, name: str, known: bool
+) -> Float[Array, "m m"]:
+    """The kernel of the first points by any implementation; compiled where all is known."""
+    (points, labels), choices = sets[0], (output, parameters, name)
+    if not known:
+        return evaluate(model, points, labels, *choices).gram[0]
+    # Without its weights the model is hashable, and other weights find the same program.
+    return _compiled(model._replace(params=None), *choices)(model.params, points, labels)
 
 
 @lru_cache(maxsize=4)
-def compiled(
+def _compiled(
     model: Model, output: str, parameters: str, name: str
 ) -> Callable[[PyTree, Points, Labels], Array]:
     """The kernel of a network without its weights; few are remembered, since spaces' are large."""

@@ -21,18 +21,18 @@ from ntkscore.kernels.checks import (
     checked_model,
 )
 from ntkscore.kernels.implementations import (
-    compiled,
     evaluate,
     implementation_for,
     passes_for,
+    square_kernel,
 )
 from ntkscore.kernels.plain import check_kernel
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS, WHOLE
 from ntkscore.kernels.wanted import Wanted, kernel_of
-from ntkscore.model import Labels, Model, Points, Sets
+from ntkscore.model import Labels, Model, Points, Sets, have_values
 from ntkscore.task import check_labels
 from ntkscore.trace.blocks import BlockPasses
-from ntkscore.trace.compiled import have_values, in_pieces
+from ntkscore.trace.compiled import in_pieces
 from ntkscore.trace.coupling import beside_another
 from ntkscore.trace.parameters import Parameters
 
@@ -125,14 +125,9 @@ def ntk(
         passes.forward(model.params, sets[0][0])  # which refuses points that are not alone
     if not wanted.simple:
         return kernel_of(model, None, sets, wanted, by_jacobian=name == "contraction")
-    choices = output, str(parameters), name
-    own = in_pieces(passes) and name == "layerwise"
-    if own:
-        model = model._replace(passes=passes)
-    if own or not known:
-        return evaluate(model, *sets[0], *choices).gram[0]
-    # Without its weights the model is hashable, and other weights find the same program.
-    return compiled(model._replace(params=None), *choices)(model.params, *sets[0])
+    if in_pieces(passes) and name == "layerwise":  # which are compiled already
+        model, known = model._replace(passes=passes), False
+    return square_kernel(model, sets, output, str(parameters), name, known)
 
 
 def prepared(

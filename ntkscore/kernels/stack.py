@@ -26,10 +26,10 @@ from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
 from ntkscore.measures.forward_pass import Pass
 from ntkscore.measures.registry import NETWORK, quantities
 from ntkscore.measures.slopes import correlation
-from ntkscore.model import Logits, Model
+from ntkscore.model import Logits, Model, have_values
 from ntkscore.task import check_classes, check_labels
 from ntkscore.trace.blocks import BlockPasses
-from ntkscore.trace.compiled import have_values, in_pieces
+from ntkscore.trace.compiled import in_pieces
 from ntkscore.trace.parameters import PARAMETER_SETS
 from ntkscore.trace.passes import passes_of
 

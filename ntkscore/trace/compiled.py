@@ -9,12 +9,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, PyTree
 
 from ntkscore.grams import GramByKind
 from ntkscore.memory import usable_memory
-from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit
+from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit, have_values
 from ntkscore.trace.activations import fitting
 from ntkscore.trace.blocks import BlockPasses, Blocks
 from ntkscore.trace.parameters import beside_params
@@ -55,11 +54,6 @@ def forget_passes() -> None:
     _piece.cache_clear()
 
 
-def have_values(*trees: PyTree) -> bool:
-    """Tell whether all arrays have values, as they do outside of functions that are compiled."""
-    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
-
-
 def in_pieces(passes: Passes | None) -> bool:
     """Tell whether passes are compiled piece by piece, and are no part of one program."""
     return isinstance(passes, BlockPasses | Chain)
@@ -80,10 +74,10 @@ def passes_in_blocks(model: Model, points: Points, memory: float | None = None) 
     """
     if isinstance(model.passes, Chain):
         return replace(model.passes, memory=memory)
-    if model.coupled or model.passes is not None or not have_values(model.params, points):
-        return passes_of(model, points)
-    point = points.shape[1:], points.dtype
-    return _block_passes(model.apply, *_form(model.params), point, _bytes_held(memory))
+    if not model.coupled and model.passes is None and have_values(model.params, points):
+        form, point = _form(model.params), (points.shape[1:], points.dtype)
+        return _block_passes(model.apply, *form, point, _bytes_held(memory))
+    return passes_of(model, points)
 
 
 def _form(params: PyTree) -> tuple[Any, Any]:
