@@ -1,7 +1,7 @@
 """A network's normalisations, read from its trace; and the network without them or with others."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -129,17 +129,13 @@ def are_fresh(program: Program, leaves: Sequence[Array]) -> Bool[Array, ""] | No
         program: the network.
         leaves: its weights.
     """
-    held = [
-        each
-        for each in normalizations(program)
-        if each.centring is not None
-        and not program.equations[each.root].outputs[0].of_point
-        and program.equations[each.centring].points
-    ]
+    makers = program.equations
     pairs = [
-        (program.equations[each.root].values[0], mean)
-        for each in held
-        for mean in program.equations[each.centring or 0].values
+        (makers[each.root].values[0], mean)
+        for each in normalizations(program)
+        if each.centring is not None and not makers[each.root].outputs[0].of_point
+        if makers[each.centring].points
+        for mean in makers[each.centring].values
         if not mean.of_point
     ]
     if not pairs:
@@ -161,12 +157,13 @@ def _origin(program: Program, value: Value, user: int) -> tuple[Value, int]:
     return value, user
 
 
-def image_normalizer(program: Program) -> Iterator[tuple[int, int]]:
-    """Places of the equations that shift or scale the images by constants; their image's input.
+def _without_image_normalizer(program: Program) -> Instead:
+    """Functions that leave the images as they are where constants shift or scale them.
 
     An array that differs between architectures, such as a mask of colours, is a part of the
     network, and so is a factor with a zero.
     """
+    instead: dict[int, Callable[..., Any]] = {}
     for place, equation in program.point_equations.items():
         if equation.name not in ("add", "sub", "mul", "div") or len(equation.inputs) != 2:
             continue
@@ -177,7 +174,8 @@ def image_normalizer(program: Program) -> Iterator[tuple[int, int]]:
             continue
         (constant,) = (each for each in equation.inputs if not each.of_point)
         if _is_fixed(program, constant, factor=equation.name in ("mul", "div")):
-            yield place, of_point[0]
+            instead[place] = lambda *inputs, image=of_point[0]: [inputs[image]]
+    return instead
 
 
 def _is_fixed(program: Program, atom: Atom, *, factor: bool) -> bool:
@@ -221,13 +219,6 @@ def unnormalized(program: Program, leaves: Sequence[Array], points: Points) -> L
 
 def _ones(*inputs: Array) -> list[Array]:
     return [jnp.ones_like(inputs[0])]
-
-
-def _without_image_normalizer(program: Program) -> Instead:
-    return {
-        place: lambda *inputs, image=image: [inputs[image]]
-        for place, image in image_normalizer(program)
-    }
 
 
 def standardized(
