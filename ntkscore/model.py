@@ -74,7 +74,7 @@ class Passes(Protocol):
     """A network's forward pass and its backward passes, apart from each other.
 
     The residuals of a forward pass serve the attack's gradient and the kernel, so that neither runs
-    it again. A class that inherits from this one need not have the methods after `gradient`:
+    it again. A class that inherits from this one need not have the methods after `forward`:
     without them it has no gradients of single points, and nothing else is known.
     """
 
@@ -84,7 +84,7 @@ class Passes(Protocol):
 
     def gradient(self, params: Any, residuals: Any, cotangent: Logits) -> Points:
         """The gradient in the points (m, …), from the cotangent (m, o) of their logits."""
-        ...
+        return self.gram_by_kind(params, [residuals], cotangent, {})[0]
 
     def gram_by_kind(
         self, params: Any, residuals: Sequence[Any], cotangent: Logits, start: GramByKind

@@ -261,10 +261,9 @@ def square_kernel(
 ) -> Float[Array, "m m"]:
     """The kernel of the first points by any implementation; compiled where all is known."""
     (points, labels), choices = sets[0], (output, parameters, name)
-    if not known:
-        return evaluate(model, points, labels, *choices).gram[0]
-    # Without its weights the model is hashable, and other weights find the same program.
-    return _compiled(model._replace(params=None), *choices)(model.params, points, labels)
+    if known:  # Without its weights the model is hashable, and other weights find the same program.
+        return _compiled(model._replace(params=None), *choices)(model.params, points, labels)
+    return evaluate(model, points, labels, *choices).gram[0]
 
 
 @lru_cache(maxsize=4)

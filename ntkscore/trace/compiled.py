@@ -155,10 +155,6 @@ class Chain(Passes):
             done.append((passes, weights, kept))
         return x, done
 
-    def gradient(self, params: PyTree, residuals: Kept, cotangent: Logits) -> Points:
-        """The gradient in the points, from the cotangent of their logits."""
-        return self.gram_by_kind(params, [residuals], cotangent, {})[0]
-
     def gram_by_kind(
         self, params: PyTree, residuals: Sequence[Kept], cotangent: Logits, start: GramByKind
     ) -> tuple[Points, GramByKind]:
