@@ -121,7 +121,7 @@ class BlockPasses:
         return few and len(points) * self.bytes_each <= min(SMALL, self.memory // 4)
 
     def check(
-        self, params: PyTree, points: Points, logits: Logits, among: Logits | None = None
+        self, params: PyTree, points: Points, logits: Logits, among: Array | None = None
     ) -> None:
         """Refuse logits that are not finite, or not a point's own; say where that comes from.
 

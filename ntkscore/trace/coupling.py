@@ -28,7 +28,7 @@ def check_coupling(
         apply, params: the network.
         logits: of the first points, each computed alone.
         points: any number; one alone tells nothing.
-        among: logits of `beside_another`; computed if left out.
+        among: (o,), of the first point in `beside_another`; computed if left out.
     """
     if len(points) < 2 or not np.isfinite(logits).all():
         return
