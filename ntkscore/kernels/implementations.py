@@ -22,8 +22,8 @@ from jaxtyping import Float, Int
 
 from ntkscore.errors import InputError
 from ntkscore.grams import PRECISION, Gram, GramByKind, regroup, zero_grams
-from ntkscore.kernels.jacobian import point_gradients
 from ntkscore.kernels.readouts import READOUTS
+from ntkscore.kernels.wanted import point_gradients
 from ntkscore.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.model import Labels, Logits, Model, Passes, Points, Sets
 from ntkscore.trace.blocks import BlockPasses
