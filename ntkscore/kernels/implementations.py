@@ -70,7 +70,7 @@ def one_by_one(passes: Passes, function: Callable[[Array], PyTree], array: Array
     return jax.tree.map(lambda *a: jnp.stack(a), *map(function, array))
 
 
-Forward = tuple[Passes, Sequence[Logits], Sequence[Any]]
+Forward = tuple[Passes, Sequence[Array], Sequence[Any]]
 """A network's passes; logits and residuals of its forward passes over sets of points."""
 
 

@@ -205,7 +205,8 @@ def _at_once(
 
     program = passes.programs.setdefault(choices, Jit(compute, NETWORK))
     gram, logits, among = program(model.params, points, labels)
-    passes.check(model.params, points, logits, among)
+    passes.check(model.params, points, logits)
+    passes.check_alone(model.params, logits, points, among)
     return gram
 
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import accumulate
 from math import prod
+from operator import is_
 from typing import Any, NamedTuple, TypeVar
+from weakref import ref
 
 import jax
 import jax.numpy as jnp
@@ -74,7 +76,7 @@ class BlockPasses:
     Args:
         traced: the passes to compile.
         memory: bytes that may be held at once.
-        alone: whether a point's logits are known to be the same in a batch.
+        alone: whether a point's logits are known to be the same in a batch, at any weights.
 
     Attributes:
         right: pairs (output, parameters) whose kernel was compared with the plain Jacobian's, and
@@ -97,6 +99,7 @@ class BlockPasses:
         self.right: set[tuple[str, str]] = set()
         self.programs: dict[tuple[str, str], Any] = {}
         self.devices = jax.local_devices()
+        self._seen: list[ref[Array]] = []  # weights at which points were seen to be alone
 
     def are_fresh(self, params: PyTree) -> bool | None:
         """Tell whether normalisations hold the mean 0 and the variance 1 of new ones, if any do."""
@@ -120,15 +123,8 @@ class BlockPasses:
         few = len(self.devices) == 1 and len(points) <= BLOCK
         return few and len(points) * self.bytes_each <= min(SMALL, self.memory // 4)
 
-    def check(
-        self, params: PyTree, points: Points, logits: Logits, among: Array | None = None
-    ) -> None:
-        """Refuse logits that are not finite, or not a point's own; say where that comes from.
-
-        Args:
-            params, points, logits: weights, points and their logits, each computed alone.
-            among: as for `ntkscore.trace.coupling.check_coupling`.
-        """
+    def check(self, params: PyTree, points: Points, logits: Logits) -> None:
+        """Refuse logits that are not finite, and say where that comes from."""
         wrong = np.flatnonzero(~np.isfinite(logits).all(1))
         if wrong.size:
             origin = self.traced.origin(params, points[wrong[0]])
@@ -138,9 +134,19 @@ class BlockPasses:
                 f"what is not finite first comes from {origin}: mend the network there, or "
                 "its weights",
             )
-        if not self.alone:
-            check_coupling(self.traced.apply, params, logits, points, among)
-            self.alone = len(points) > 1
+
+    def check_alone(self, params: PyTree, *given: Array) -> None:
+        """Refuse points that depend on each other, once for these weights.
+
+        Args:
+            params: the weights.
+            given: as for `check_coupling`.
+        """
+        leaves, seen = jax.tree.leaves(params), [each() for each in self._seen]
+        known = len(seen) == len(leaves) and all(map(is_, seen, leaves))
+        if not (self.alone or known):
+            check_coupling(self.traced.apply, params, *given)
+            self._seen = [*map(ref, leaves)]
 
     def _backward(self, function: Callable[..., Result]) -> Callable[..., Result]:
         """Compile a backward pass of a block; without residuals the block goes forward again."""
@@ -185,6 +191,7 @@ class BlockPasses:
         size = len(points)
         together = jnp.concatenate(logits)[:size]
         self.check(params, points, together)
+        self.check_alone(params, together, points)
         return together, Blocks(blocks, residuals, size)
 
     def _per_block(self, params: PyTree, residuals: Blocks, cotangent: Logits) -> Iterator[tuple]:
@@ -248,6 +255,7 @@ class BlockPasses:
             factors = [back(each)[1] for each in cotangents(logits, classes)]
             # Reading the logits waits for them, so the backward passes are under way by then.
             self.check(weights, block, logits)
+            self.check_alone(params, logits, points)
             yield factors
 
     def kernel(
