@@ -144,15 +144,16 @@ def test_functions_without_a_hash_are_functions() -> None:
     close(jax.jit(lambda w: ntk(Model(Net(), w), X))([A, B]), want)
 
 
-def test_a_dependence_on_the_batch_is_seen_at_any_weights() -> None:
+@pytest.mark.parametrize("memory", [None, 2**8])  # as one program, and in blocks of one point
+def test_a_dependence_on_the_batch_is_seen_at_any_weights(memory: int | None) -> None:
     def apply(w: Any, x: Any) -> Any:
         h = x @ w["a"]
         return jnp.tanh(h + w["gate"] * (h - h.mean(0))) @ w["b"]
 
     params = {"a": A, "b": B, "gate": jnp.zeros(())}
-    ntk(Model(apply, params), X)
-    with refuses(remedy="coupled=True"):
-        ntk(Model(apply, {**params, "gate": jnp.ones(())}), X)
+    ntk(Model(apply, params), X, memory=memory)
+    with pytest.raises(InputError, match="depend on the rest of its batch"):
+        ntk(Model(apply, {**params, "gate": jnp.ones(())}), X, memory=memory)
 
 
 def test_networks_with_passes_of_their_own_are_not_all_kept() -> None:
