@@ -23,7 +23,9 @@ Logits = Float[Array, "m o"]
 
 def have_values(*trees: PyTree) -> bool:
     """Tell whether all arrays have values, as they do outside of functions that are compiled."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+    from jax.core import Tracer
+
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
 
 
 class Activations(NamedTuple):
