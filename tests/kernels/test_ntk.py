@@ -235,6 +235,12 @@ def test_features_are_of_the_parameters_that_are_asked_for() -> None:
     for parameters in ("weights", "conv_linear"):
         features = gradient_features(model, x, 2**16, parameters=parameters)
         assert error(features @ features.T, ntk(model, x, parameters=parameters)) < 0.03
+    flat, (size, weights) = x.reshape(3, -1), jnp.full((2, 192, 3), 0.1)
+    together = Model(
+        lambda w, x: x @ (w["size"] * w["weights"]), {"size": size, "weights": 2 * weights}
+    )
+    features = gradient_features(together, flat, 2**16, parameters="size")
+    assert error(features @ features.T, ntk(together, flat, parameters="size")) < 0.03
 
 
 def test_features_in_a_folder_are_computed_once(tmp_path, monkeypatch) -> None:

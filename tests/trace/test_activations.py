@@ -513,3 +513,33 @@ def test_a_gate_beside_a_root_is_no_centring() -> None:
     expected = (y * (1 - jax.nn.sigmoid(y))) @ last
     assert error(passes.unnormalized([kernel, last], points), expected) < EXACT
     assert passes.standardized([kernel, last], points, points) is None
+
+
+def test_pullbacks_are_those_of_each_block_by_itself() -> None:
+    rng = np.random.default_rng(0)
+    first, *blocks, last = (jnp.asarray(rng.normal(size=(4, 4))) for _ in range(8))
+    pairs = list(zip(blocks[::2], blocks[1::2], strict=True))
+
+    def block(h: Any, weights: Any) -> Any:
+        return h @ weights[0] + jnp.tanh(h) @ weights[1]
+
+    def apply(params: Any, x: Any) -> Any:
+        h = x @ params["first"]
+        for weights in params["blocks"]:
+            h = block(h, weights)
+        return h @ params["last"]
+
+    x, params = (
+        jnp.asarray(rng.normal(size=(5, 4))),
+        {"first": first, "blocks": pairs, "last": last},
+    )
+    passes = passes_of(Model(apply, params), x)
+    found = passes.pullbacks(params, passes.forward(params, x)[1], jax.random.key(0))
+    assert len(found) == 2
+    h = block(x @ first, pairs[0])
+    for weights, (gradient, signs) in zip(pairs[1:], found, strict=True):
+        assert gradient.shape == signs.shape == (1, 5, 1, 1, 4)
+        assert {*np.unique(signs)} == {-1.0, 1.0}
+        h, pull = jax.vjp(lambda h, weights=weights: block(h, weights), h)
+        want = pull(signs.reshape(h.shape).astype(h.dtype))[0]
+        np.testing.assert_allclose(gradient.reshape(h.shape), want, rtol=1e-5, atol=1e-6)
