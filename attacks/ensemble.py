@@ -297,13 +297,10 @@ class _Job:
 
     def answers(self, images: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Whether images are classified as some rows' labels say; whether by finite logits."""
-        program = self._answers
         found = [np.zeros((2, 0), bool)]
         for some, count in _batches(len(rows), self.batch):
-            answer = program(
-                self.weights, self._put(images[some]), self._put(self.labels[rows[some]])
-            )
-            found.append(np.asarray(answer)[:, :count])
+            given = self._put(images[some]), self._put(self.labels[rows[some]])
+            found.append(np.asarray(self._answers(self.weights, *given))[:, :count])
         return np.concatenate(found, 1)
 
     @cached_property

@@ -152,7 +152,7 @@ def test_a_dependence_on_the_batch_is_seen_at_any_weights(memory: int | None) ->
 
     params = {"a": A, "b": B, "gate": jnp.zeros(())}
     ntk(Model(apply, params), X, memory=memory)
-    with pytest.raises(InputError, match="depend on the rest of its batch"):
+    with refuses(remedy="coupled=True"):
         ntk(Model(apply, {**params, "gate": jnp.ones(())}), X, memory=memory)
 
 
