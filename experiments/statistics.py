@@ -5,11 +5,19 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
+from scipy import linalg
 
 from experiments.data import bootstrap
 from experiments.frame import Interval
 from ntkscore.analysis.agreement import agreement
-from ntkscore.analysis.correlation import draws, percentile_interval
+from ntkscore.analysis.correlation import (
+    FEWEST,
+    as_columns,
+    centred_ranks,
+    draws,
+    percentile_interval,
+    rank_codes,
+)
 
 RESAMPLES = 2000
 
@@ -74,3 +82,57 @@ def spearman_interval(
     """
     found = agreement(values, accuracy, **bootstrap(cells, seed))
     return Interval(found.spearman, found.spearman_low, found.spearman_high)
+
+
+def partial_spearman(
+    values: ArrayLike, accuracy: ArrayLike, given: ArrayLike, *, squares: bool = False
+) -> float:
+    """Partial Spearman coefficient of a score with accuracy, given other quantities.
+
+    The Pearson correlation of the residuals of both ranks after a linear regression on the ranks
+    of `given`; for one quantity g
+
+        (r_va − r_vg r_ag) / √((1 − r_vg²)(1 − r_ag²))
+
+    of the three Spearman coefficients between v, a and g.
+
+    Args:
+        values: the score, shape (cells,).
+        accuracy: measured accuracy as a fraction, shape (cells,).
+        given: the other quantities, shape (cells,), or (cells, k) for k of them. Cells where any
+            number is not finite are left out.
+        squares: whether to regress on the squares of the ranks of `given` too.
+
+    Returns:
+        The coefficient in [-1, 1]; NaN where a column is constant, where `given` orders cells as
+        one of the others does, or for fewer than three cells.
+
+    Example:
+        >>> accuracy, params = [0.1, 0.2, 0.4, 0.3, 0.5], [1, 2, 3, 4, 5]
+        >>> round(partial_spearman([1, 2, 4, 3, 5], accuracy, params), 3)  # says more than size
+        1.0
+        >>> round(partial_spearman([1, 3, 2, 4, 5], accuracy, params), 3)  # misleads beside size
+        -0.579
+    """
+    given = np.asarray(given, np.float64)
+    columns = np.stack(as_columns(values, accuracy, *(given.T if given.ndim == 2 else [given])))
+    finite = columns[:, np.isfinite(columns).all(axis=0)]
+    if finite.shape[1] < FEWEST:
+        return np.nan
+    ranks = np.stack([centred_ranks(rank_codes(column)) for column in finite])
+    if (np.ptp(ranks, axis=1) == 0).any():
+        return np.nan
+    (score, of, *held), cells = ranks, ranks.shape[1]
+    explaining = np.array(held) / cells
+    if squares:
+        explaining = np.concatenate([explaining, explaining**2])
+    design = np.concatenate([explaining, np.ones((1, cells))]).T
+    # The directions of the design, without those that the ones before them explain; a fifth of the
+    # time of least squares.
+    basis, triangle, _ = linalg.qr(design, mode="economic", pivoting=True)
+    sizes = np.abs(np.diag(triangle))
+    basis = basis[:, sizes > len(design) * np.finfo(float).eps * sizes[0]]
+    both = np.stack([score, of])
+    left = both - (both @ basis) @ basis.T
+    rounding = np.linalg.norm(left, axis=1) <= 1e-6 * np.linalg.norm(both, axis=1)
+    return np.nan if rounding.any() else float(np.corrcoef(left)[0][1])

@@ -27,9 +27,10 @@ from experiments.frame import Claim, Stronger, Study
 from experiments.paper.contrasts import NOTABLE, intervals
 from experiments.plotting import DATASET_LABELS, annotate, metric_label, panels, score_label
 from experiments.recordings import PROXIES
+from experiments.statistics import partial_spearman
 from ntkscore.analysis.agreement import agreement_table
 from ntkscore.analysis.frames import network_table
-from ntkscore.analysis.paired import difference, partial_spearman
+from ntkscore.analysis.paired import difference
 from ntkscore.analysis.score_names import COSTS
 from ntkscore.kernels.joint import JOINT
 from ntkscore.measures.registry import direction_of

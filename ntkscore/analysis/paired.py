@@ -1,16 +1,14 @@
-"""Comparisons of scores on the same cells: paired differences, and partial correlations."""
+"""Differences of scores' agreement on the same cells."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from ntkscore.analysis.correlation import (
     FEWEST,
     as_columns,
-    centred_ranks,
     check_accuracy,
     check_interval,
     group_codes,
@@ -110,71 +108,3 @@ def difference(
     low, high = percentile_interval(resampled[0] - resampled[1], confidence)
     value = coefficients[0] - coefficients[1]
     return Difference("ok", n, excluded, value, low, high, *coefficients)
-
-
-def partial_spearman(
-    values: ArrayLike, accuracy: ArrayLike, given: ArrayLike, *, squares: bool = False
-) -> float:
-    """Partial Spearman coefficient of a score with accuracy, given other quantities.
-
-    The Pearson correlation of the residuals of both ranks after a linear regression on the ranks
-    of `given`; for one quantity g
-
-        (r_va − r_vg r_ag) / √((1 − r_vg²)(1 − r_ag²))
-
-    of the three Spearman coefficients between v, a and g.
-
-    Args:
-        values: the score, shape (cells,).
-        accuracy: measured accuracy as a fraction, shape (cells,).
-        given: the other quantities, shape (cells,), or (cells, k) for k of them. Cells where any
-            number is not finite are left out.
-        squares: whether to regress on the squares of the ranks of `given` too.
-
-    Returns:
-        The coefficient in [-1, 1]; NaN where a column is constant, where `given` orders cells as
-        one of the others does, or for fewer than three cells.
-
-    Example:
-        >>> accuracy, params = [0.1, 0.2, 0.4, 0.3, 0.5], [1, 2, 3, 4, 5]
-        >>> round(partial_spearman([1, 2, 4, 3, 5], accuracy, params), 3)  # says more than size
-        1.0
-        >>> round(partial_spearman([1, 3, 2, 4, 5], accuracy, params), 3)  # misleads beside size
-        -0.579
-    """
-    given = np.asarray(given, np.float64)
-    columns = np.stack(as_columns(values, accuracy, *(given.T if given.ndim == 2 else [given])))
-    finite = columns[:, np.isfinite(columns).all(axis=0)]
-    if finite.shape[1] < FEWEST:
-        return np.nan
-    ranks = np.stack([centred_ranks(rank_codes(column)) for column in finite])
-    if (np.ptp(ranks, axis=1) == 0).any():
-        return np.nan
-    residuals = left_by(ranks[2:], ranks[:2], squares=squares)
-    if np.isnan(residuals).any():
-        return np.nan
-    return float(np.corrcoef(residuals)[0][1])
-
-
-def left_by(
-    given: Float[np.ndarray, "k cells"], ranks: Float[np.ndarray, "m cells"], *, squares: bool
-) -> Float[np.ndarray, "m cells"]:
-    """What a linear regression on other ranks, and on their squares if asked, leaves of ranks.
-
-    NaN where it leaves nothing but rounding.
-    """
-    from scipy import linalg  # slow to import, and needed here alone
-
-    explaining = given / given.shape[1]
-    if squares:
-        explaining = np.concatenate([explaining, explaining**2])
-    design = np.concatenate([explaining, np.ones((1, given.shape[1]))]).T
-    # The directions of the design, without those that the ones before them explain; a fifth of the
-    # time of least squares.
-    basis, triangle, _ = linalg.qr(design, mode="economic", pivoting=True)
-    sizes = np.abs(np.diag(triangle))
-    basis = basis[:, sizes > len(design) * np.finfo(float).eps * sizes[0]]
-    left = ranks - (ranks @ basis) @ basis.T
-    rounding = np.linalg.norm(left, axis=1) <= 1e-6 * np.linalg.norm(ranks, axis=1)
-    left[rounding] = np.nan
-    return left
