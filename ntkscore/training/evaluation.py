@@ -3,7 +3,6 @@
 import itertools
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
 from pathlib import Path
@@ -106,15 +105,15 @@ def evaluate(
     if corruptions is not None:
         _array(corruptions / "labels.npy")
     report = report or (lambda name: None)
-    classify = _Classifier(Subject.of(model, images, labels), seed)
-    masks = _rights(classify, radii, metrics, queries, report)
-    rows = [row for key, right in masks.items() for row in _rows(*key, right, classify.of.labels)]
+    how = {"queries": queries, "radii": radii, "metrics": metrics, "seed": seed, "report": report}
+    masks = rights(model, images, labels, **how)
+    rows = [row for key, right in masks.items() for row in _rows(*key, right, np.asarray(labels))]
     rows += [
         {"metric": name, "rho": np.nan, "severity": 0, "class": -1, "value": float(holds)}
         for name, holds in checks({key: float(r.mean()) for key, r in masks.items()}).items()
     ]
     if corruptions is not None:
-        rows += list(_corrupted(classify, corruptions, report))
+        rows += list(_corrupted(Subject.of(model, images, labels), corruptions, report))
     return pd.DataFrame(rows)
 
 
@@ -126,15 +125,36 @@ def rights(
     *,
     queries: int = 0,
     radii: Sequence[int] = RADII,
+    metrics: Collection[str] = METRICS,
     seed: int = 0,
+    report: Callable[[str], None] = lambda name: None,
 ) -> dict[tuple[str, int], Bool[np.ndarray, " n"]]:
     """Which images a network classifies correctly, by attack and its radius in grey levels.
 
     Masks (n,) for ("clean", 0), ("fgsm", 3), ("pgd", 8) and so on, whose means are the accuracies
     of `evaluate`; from them come paired differences of two attacks, image by image.
     """
-    classify = _Classifier(Subject.of(model, images, labels), seed)
-    return _rights(classify, radii, METRICS, queries, lambda name: None)
+    of = Subject.of(model, images, labels)
+    for radius in radii:
+        if not isinstance(radius, Integral) or not 0 < radius <= 255:
+            raise InputError(
+                "radii in whole grey levels from 1 to 255", repr(radius), "write 8 for 8/255"
+            )
+    for metric in metrics:
+        check_choice(metric, METRICS)
+    if not isinstance(queries, Integral) or queries < 0:
+        raise InputError("a number of queries, 0 for none", repr(queries), "5000 is usual")
+    near = [radius for radius in radii if radius in RADII[:2]]
+    found: dict[tuple[str, int], Bool[np.ndarray, " n"]] = {}
+    for metric, rhos in zip(METRICS, ((0,), near, radii, near), strict=True):
+        classify = _classifier(of.apply, ANSWERS[metric], seed)
+        for radius in rhos if metric in metrics else ():
+            report(f"{metric} {radius}/255" if radius else metric)
+            found[metric, radius] = classify(of, radius / 255)
+    if queries:
+        report(f"Square 3/255, {queries} queries")
+        found["square", 3] = _classifier(of.apply, _square(queries), seed)(of, 3 / 255)
+    return found
 
 
 def checks(accuracies: dict[tuple[str, int], float]) -> dict[str, bool]:
@@ -160,34 +180,6 @@ def checks(accuracies: dict[tuple[str, int], float]) -> dict[str, bool]:
         ordered = [pgd[radius] for radius in sorted(pgd)]
         found["pgd_falls"] = all(a >= b for a, b in itertools.pairwise(ordered))
     return {name: found[name] for name in CHECKS if name in found}
-
-
-def _rights(
-    classify: "_Classifier",
-    radii: Sequence[int],
-    metrics: Collection[str],
-    queries: int,
-    report: Callable[[str], None],
-) -> dict[tuple[str, int], Bool[np.ndarray, " n"]]:
-    for radius in radii:
-        if not isinstance(radius, Integral) or not 0 < radius <= 255:
-            raise InputError(
-                "radii in whole grey levels from 1 to 255", repr(radius), "write 8 for 8/255"
-            )
-    for metric in metrics:
-        check_choice(metric, METRICS)
-    if not isinstance(queries, Integral) or queries < 0:
-        raise InputError("a number of queries, 0 for none", repr(queries), "5000 is usual")
-    near = [radius for radius in radii if radius in RADII[:2]]
-    found: dict[tuple[str, int], Bool[np.ndarray, " n"]] = {}
-    for metric, rhos in zip(METRICS, ((0,), near, radii, near), strict=True):
-        for radius in rhos if metric in metrics else ():
-            report(f"{metric} {radius}/255" if radius else metric)
-            found[metric, radius] = classify(ANSWERS[metric], radius / 255)
-    if queries:
-        report(f"Square 3/255, {queries} queries")
-        found["square", 3] = classify(_square(queries), 3 / 255)
-    return found
 
 
 def _rows(
@@ -232,40 +224,32 @@ def _square(queries: int) -> Answer:
 ANSWERS: dict[str, Answer] = {"clean": _clean, "fgsm": _fgsm, "pgd": _pgd, "draws": _draws}
 
 
-@dataclass(frozen=True, eq=False)
-class _Classifier:
-    """Decides batch by batch which images a network classifies correctly.
+def _classifier(
+    apply: Callable[..., Array], answer: Answer, seed: int
+) -> Callable[..., Bool[np.ndarray, " n"]]:
+    """A function from a `Subject` and ρ to the images whose logits of an `Answer` are right.
 
-    Radii are data, so that one program serves all radii of an attack.
+    It goes batch by batch. Radii are data, so that one program serves all radii of an attack.
+    Logits that are not finite are not right, and a warning says how many there are.
     """
 
-    of: Subject
-    seed: int
-    programs: dict[Answer, Callable[..., Any]] = field(default_factory=dict)
+    @partial(jax.jit, compiler_options=compiler_options())
+    def right(params: PyTree, x: Array, y: Array, key: Array, rho: Array) -> Array:
+        logits = answer(partial(apply, params), x, y, key, rho)
+        return jnp.stack([is_right(logits, y), jnp.isfinite(jnp.max(logits, 1))])
 
-    def __call__(self, answer: Answer, rho: float = 0.0) -> Bool[np.ndarray, " n"]:
-        """A mask of the images that are classified correctly by the logits of an `Answer`.
-
-        Logits that are not finite are not right, and a warning says how many there are.
-        """
-
-        def right(params: PyTree, x: Array, y: Array, key: Array, rho: Array) -> Array:
-            logits = answer(partial(self.of.apply, params), x, y, key, rho)
-            return jnp.stack([is_right(logits, y), jnp.isfinite(jnp.max(logits, 1))])
-
-        if answer not in self.programs:
-            self.programs[answer] = jax.jit(right, compiler_options=compiler_options())
-        found, count = [], len(self.of.labels)
+    def classify(of: Subject, rho: float = 0.0) -> Bool[np.ndarray, " n"]:
+        found, count = [], len(of.labels)
         for start in range(0, count, BATCH):
             rows = np.arange(start, min(start + BATCH, count))
             # The last batch repeats images to fill up, so that one program serves all batches.
             filled = np.resize(rows, min(BATCH, count))
-            mask = self.programs[answer](
-                self.of.params,
-                as_pixels(self.of.images[filled], self.of.dtype),
-                jnp.asarray(self.of.labels[filled], jnp.int32),
-                jax.random.fold_in(jax.random.key(self.seed), start),
-                jnp.asarray(rho, self.of.dtype),
+            mask = right(
+                of.params,
+                as_pixels(of.images[filled], of.dtype),
+                jnp.asarray(of.labels[filled], jnp.int32),
+                jax.random.fold_in(jax.random.key(seed), start),
+                jnp.asarray(rho, of.dtype),
             )
             found.append(np.asarray(mask)[:, : len(rows)])
         mask, finite = np.concatenate(found, 1)
@@ -276,11 +260,14 @@ class _Classifier:
             )
         return mask
 
+    return classify
+
 
 def _corrupted(
-    classify: _Classifier, folder: Path, report: Callable[[str], None]
+    of: Subject, folder: Path, report: Callable[[str], None]
 ) -> Iterator[dict[str, Any]]:
     """Accuracies on CIFAR-10-C, whose files hold 10,000 images of each severity in turn."""
+    classify = _classifier(of.apply, _clean, 0)
     labels = _array(folder / "labels.npy")
     count, rest = divmod(len(labels), SEVERITIES)
     if rest or labels.ndim != 1:
@@ -292,14 +279,14 @@ def _corrupted(
     for name in CORRUPTIONS:
         report(name.replace("_", " "))
         images = _array(folder / f"{name}.npy")
-        wanted = (len(labels), *classify.of.images.shape[1:])
+        wanted = (len(labels), *of.images.shape[1:])
         if images.shape != wanted or images.dtype != np.uint8:
             raise InputError(
                 f"uint8 of shape {wanted} in {folder / name}.npy",
                 f"{images.dtype} of shape {images.shape}",
                 "get the official file again",
             )
-        right = replace(classify, of=classify.of._replace(images=images, labels=labels))(_clean)
+        right = classify(of._replace(images=images, labels=labels))
         for severity, part in enumerate(right.reshape(SEVERITIES, count), 1):
             row = {"metric": name, "rho": np.nan, "severity": severity, "class": -1}
             yield {**row, "value": float(part.mean())}
