@@ -1,6 +1,6 @@
 """Agreement of scores with measured accuracy: correlations, signs kept."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Literal
@@ -102,37 +102,10 @@ def agreement(
     Source:
         Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13.
     """
-    check_interval(resamples, confidence)
-    bootstrap = _bootstrap(resamples, seed)
-    codes = None if groups is None else group_codes(groups, np.size(values))
-    return _agreement(values, accuracy, direction, codes, bootstrap, confidence)
-
-
-Bootstrap = Callable[[bytes, bytes | None], Statistic]
-"""`resampled_spearman` by codes of the accuracies and of the groups."""
-
-
-def _bootstrap(resamples: int, seed: int) -> Bootstrap:
-    """The bootstrap of several scores, which mostly share the last codes."""
-
-    def of(accuracy: bytes, groups: bytes | None) -> Statistic:
-        drawn_together = None if groups is None else np.frombuffer(groups, np.intp)
-        codes = np.frombuffer(accuracy, np.intp)
-        return resampled_spearman(codes, resamples, seed, drawn_together)
-
-    return lru_cache(maxsize=1)(of)
-
-
-def _agreement(
-    values: ArrayLike,
-    accuracy: ArrayLike,
-    direction: int,
-    groups: np.ndarray | None,
-    bootstrap: Bootstrap,
-    confidence: float,
-) -> Agreement:
     from scipy import stats  # slow to import, and needed here alone
 
+    check_interval(resamples, confidence)
+    codes = None if groups is None else group_codes(groups, np.size(values))
     values, accuracy = as_columns(values, accuracy)
     check_accuracy(accuracy)
     if direction not in (+1, -1):
@@ -158,8 +131,10 @@ def _agreement(
 
     ndcg = _ndcg(y[order], round(0.1 * n))
     x, y = rank_codes(x), rank_codes(y)
-    drawn_together = None if groups is None else groups[used].tobytes()
-    low, high = percentile_interval(bootstrap(y.tobytes(), drawn_together)(x), confidence)
+    together = None if codes is None else codes[used].tobytes()
+    low, high = percentile_interval(
+        _bootstrap(y.tobytes(), together, resamples, seed)(x), confidence
+    )
     by_accuracy = np.argsort(-y, kind="stable")
     top10, top30 = (by_accuracy[: round(fraction * n)] for fraction in (0.1, 0.3))
     return Agreement(
@@ -175,6 +150,13 @@ def _agreement(
         ndcg=ndcg,
         **pick,
     )
+
+
+@lru_cache(maxsize=1)
+def _bootstrap(accuracy: bytes, groups: bytes | None, resamples: int, seed: int) -> Statistic:
+    """`resampled_spearman` by codes of accuracies and of groups, which several scores share."""
+    together = None if groups is None else np.frombuffer(groups, np.intp)
+    return resampled_spearman(np.frombuffer(accuracy, np.intp), resamples, seed, together)
 
 
 def _ndcg(accuracies: np.ndarray, count: int) -> float:
@@ -208,11 +190,11 @@ def agreement_table(
     """
     check_interval(resamples, CONFIDENCE)
     codes = None if groups is None else group_codes(groups, len(columns))
-    shared = codes, _bootstrap(resamples, seed=0), CONFIDENCE
     rows = [
-        _agreement(column.to_numpy(), accuracy, directions[str(name)], *shared)
+        agreement(column, accuracy, directions[str(name)], groups=codes, resamples=resamples)
         for name, column in columns.items()
     ]
+    _bootstrap.cache_clear()  # a hundred megabytes for some thousand cells
     table = pd.DataFrame(
         [asdict(row) for row in rows],
         index=pd.Index(columns.columns, name="score"),
