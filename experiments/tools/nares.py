@@ -86,7 +86,7 @@ def score_nares(
     what = job.space, job.config, job.draws, chosen, kept.finished(), devices.one_device()
     rest = calls.compute(*what)
     while some := [*itertools.islice(rest, AT_ONCE)]:
-        every = itertools.chain(*(rows for each in some for rows in each.rows_by_network))
+        every = itertools.chain(*(rows for _, by_network in some for rows in by_network))
         kept.record(session).append(
             row for row in every if row["kernel"] in KERNELS and row["score"] in KEPT
         )

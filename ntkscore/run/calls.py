@@ -75,13 +75,6 @@ class Workers(NamedTuple):
         return ": ".join([count, ", ".join(self.kinds)][: 1 + bool(self.kinds)])
 
 
-class Computed(NamedTuple):
-    """The rows of a call's networks, and the plan or the workers that computed them."""
-
-    plan: Plan | Workers
-    rows_by_network: list[Rows]
-
-
 def compute(
     space: Space,
     config: Config,
@@ -90,8 +83,10 @@ def compute(
     done: set[tuple],
     plan: Plan,
     layout_independent: bool = True,
-) -> Iterator[Computed]:
+) -> Iterator[tuple[Plan, list[Rows]]]:
     """Rows of each (architecture, seed) that is not done, seed by seed, a call at a time.
+
+    Of each call the plan that computed it, and the rows of each of its networks.
 
     The next networks are handed to the devices before the last ones' scores are measured. Where the
     devices' memory is exhausted, the plan is halved and the same networks are tried again.
@@ -130,7 +125,7 @@ def compute(
                     continue
                 queue, waiting, pending = queue[count:], chunk, started
                 if rows:
-                    yield Computed(scorer.plan, rows)
+                    yield scorer.plan, rows
 
 
 def fitting(

@@ -17,9 +17,8 @@ from ntkscore.errors import InputError
 from ntkscore.results.checkpoints import fingerprint
 from ntkscore.results.rows import Rows
 from ntkscore.run import calls, devices
-from ntkscore.run.calls import Computed, Draws, Workers, by_shape
+from ntkscore.run.calls import Draws, Workers, by_shape
 from ntkscore.run.cluster import unless_lost
-from ntkscore.run.devices import Plan
 from ntkscore.run.fingerprints import functions_of
 from ntkscore.space import Architecture, Space
 
@@ -100,11 +99,10 @@ def computed_here(chunk: Chunk) -> Answer:
     plan = calls.plan_for(space, architectures, config, chunk.batch, chunk.most)
     rows: dict[Hashable, Rows] = {}
     key = next(iter(space.identity(architectures[0])))
-    for computed in calls.compute(space, config, {chunk.seed: draw}, architectures, set(), plan):
-        if isinstance(computed.plan, Plan):
-            plan = computed.plan
-        for each in computed.rows_by_network:
-            rows[each[0][key]] = each
+    what = space, config, {chunk.seed: draw}, architectures, set(), plan
+    for used, rows_by_network in calls.compute(*what):
+        plan = used
+        rows |= {each[0][key]: each for each in rows_by_network}
     _COMPILED.add(program)
     seconds = time.monotonic() - started if known else None
     in_order = [rows[space.key(architecture)] for architecture in architectures]
@@ -119,7 +117,7 @@ def compute(
     architectures: Sequence[Architecture],
     done: set[tuple],
     batch: int | None = None,
-) -> Iterator[Computed]:
+) -> Iterator[tuple[Workers, list[Rows]]]:
     """Rows as `ntkscore.run.calls.compute` gives them, which the workers of an executor compute.
 
     Args:
@@ -174,7 +172,7 @@ def compute(
                 call = max(answer.per_call, 1)
                 if answer.seconds is not None:
                     each_seconds = max(answer.seconds, 1e-3) / len(answer.rows_by_network)
-                yield Computed(Workers(len(workers), tuple(sorted(kinds))), answer.rows_by_network)
+                yield Workers(len(workers), tuple(sorted(kinds))), answer.rows_by_network
             for future in failed:
                 unless_lost(future.result)
     finally:

@@ -156,9 +156,9 @@ def run(
         pending.clear()
 
     try:
-        for computed in computed_calls:
-            progress.plan = computed.plan
-            for rows in computed.rows_by_network:
+        for used, rows_by_network in computed_calls:
+            progress.plan = used
+            for rows in rows_by_network:
                 pending += rows
                 progress.count(rows)
             progress.mark()
