@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import numpy as np
 
 from ntkscore.errors import InputError, check_choice
-from ntkscore.lazy import jax
+from ntkscore.lazy import Array, PyTree, jax
 from ntkscore.space import WEIGHTS, Architecture, Space
 
 if TYPE_CHECKING:
+    from jax.typing import DTypeLike
+
     from ntkscore.model import Model
 
 POINTS = 8
@@ -46,7 +48,7 @@ class Candidates(Space):
     made: ClassVar[Callable[[np.ndarray], Mapping[str, Any]] | None] = None
     networks: Mapping[str, Any] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """What another process needs; it makes the networks of `made` itself."""
         names = {field.name for field in dataclasses.fields(self)}
         return {name: value for name, value in vars(self).items() if name in names}
@@ -76,7 +78,7 @@ class Candidates(Space):
             for name, each in given.items()
         }
 
-    def parse(self, text: Any) -> str:
+    def parse(self, text: object) -> str:
         return one_of(self.models, text)
 
     def identity(self, architecture: str) -> dict[str, str | int]:
@@ -115,13 +117,13 @@ class Candidates(Space):
         """The network itself: each has a program of its own."""
         return architecture
 
-    def draw(self, shape: Hashable, seed: int, dtype: Any) -> Any:
+    def draw(self, shape: Hashable, seed: int, dtype: "DTypeLike") -> PyTree:
         """The network's own weights in this dtype, for every seed."""
         from ntkscore.kernels.checks import checked_model
 
         return checked_model(self.models[str(shape)], dtype).params
 
-    def model(self, shape: Hashable, variables: Any, code: Any, images: Any) -> "Model":
+    def model(self, shape: Hashable, variables: PyTree, code: PyTree, images: Array) -> "Model":
         return self.models[str(shape)]._replace(params=variables)
 
 
@@ -131,7 +133,7 @@ class Described(Space):
 
     networks: Mapping[str, Mapping[str, dict[str, Any]]]
 
-    def parse(self, text: Any) -> str:
+    def parse(self, text: object) -> str:
         return one_of(self.networks, text)
 
     def identity(self, architecture: str) -> dict[str, str | int]:
@@ -146,15 +148,15 @@ class Described(Space):
     def architectures(self, which: str) -> Sequence[str]:
         return tuple(self.networks) if which in self.sets else super().architectures(which)
 
-    def draw(self, shape: Hashable, seed: int, dtype: Any) -> NoReturn:
+    def draw(self, shape: Hashable, seed: int, dtype: "DTypeLike") -> NoReturn:
         """Refuse: the run has no weights."""
         raise InputError(
             "the networks themselves", "a run of them", "name the file that has them with --space"
         )
 
-    def model(self, shape: Hashable, variables: Any, code: Any, images: Any) -> NoReturn:
+    def model(self, shape: Hashable, variables: PyTree, code: PyTree, images: Array) -> NoReturn:
         """Refuse, as `draw` does before."""
-        self.draw(shape, 0, None)
+        self.draw(shape, 0, np.float32)
 
 
 def described(space: Space, architectures: Iterable[Architecture]) -> dict[str, Any]:

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from ntkscore.errors import InputError
-from ntkscore.lazy import jax, jnp
+from ntkscore.lazy import PyTree, jax, jnp
 from ntkscore.names import as_text, names_of
 from ntkscore.options import Named, options
 from ntkscore.task import Task
 
 if TYPE_CHECKING:
+    from jax.typing import DTypeLike
     from jaxtyping import Array
 
     from ntkscore.explore.graphs import Graph
@@ -85,14 +86,14 @@ class Space(Named, ABC):
     measured: Any = dataclasses.field(default=None, repr=False, compare=False)
 
     @abstractmethod
-    def parse(self, text: Any) -> Architecture:
+    def parse(self, text: object) -> Architecture:
         """An architecture from any of its names.
 
         Raises:
             InputError: if it is none.
         """
 
-    def parse_all(self, architectures: Any) -> list[Architecture]:
+    def parse_all(self, architectures: object) -> list[Architecture]:
         """Architectures from one name, or from a list, tuple or array of names.
 
         Raises:
@@ -100,7 +101,7 @@ class Space(Named, ABC):
         """
         return [self.parse(name) for name in names_of(architectures)]
 
-    def written(self, names: Sequence[Any], heading: str = "") -> list[Any]:
+    def written(self, names: Sequence[object], heading: str = "") -> list[Any]:
         """The names in a column of a table or file, each as `parse` takes it.
 
         Spreadsheets and pandas drop leading zeros, and write whole numbers as 7.0. A space where a
@@ -144,11 +145,11 @@ class Space(Named, ABC):
         return {name: number for name, number in counted.items() if name not in COSTS}
 
     @abstractmethod
-    def draw(self, shape: Hashable, seed: int, dtype: Any) -> Any:
+    def draw(self, shape: Hashable, seed: int, dtype: "DTypeLike") -> PyTree:
         """Untrained weights (a pytree of arrays of this dtype) for all architectures of a shape."""
 
     @abstractmethod
-    def model(self, shape: Hashable, variables: Any, code: Any, images: "Array") -> "Model":
+    def model(self, shape: Hashable, variables: PyTree, code: PyTree, images: "Array") -> "Model":
         """The network of an encoded architecture, ready to be scored on these clean images.
 
         It is called under `jax.jit`: `variables`, `code` and `images` are tracers.
@@ -156,10 +157,10 @@ class Space(Named, ABC):
 
     def network(
         self,
-        architecture: Any,
+        architecture: Architecture,
         images: "Array | np.ndarray",
         seed: int = 0,
-        dtype: Any = np.float32,
+        dtype: "DTypeLike" = np.float32,
     ) -> "Model":
         """The untrained network of an architecture, for kernels and attacks outside of a run.
 
@@ -184,7 +185,9 @@ class Space(Named, ABC):
         variables = self.draw(shape, seed, dtype)
         return self.model(shape, variables, code, jnp.asarray(images, dtype))
 
-    def trainable(self, architecture: Any, seed: int = 0, dtype: Any = np.float32) -> "Trainable":
+    def trainable(
+        self, architecture: Architecture, seed: int = 0, dtype: "DTypeLike" = np.float32
+    ) -> "Trainable":
         """The untrained network of an architecture, for training.
 
         Args:
@@ -207,7 +210,9 @@ class Space(Named, ABC):
         blank = np.zeros((1, *self.task.image_shape))
         return Trainable.of(self.network(architecture, blank, seed, dtype))
 
-    def trained_model(self, architecture: Any, params: Any, statistics: Any) -> "Model":
+    def trained_model(
+        self, architecture: Architecture, params: PyTree, statistics: PyTree
+    ) -> "Model":
         """A network at trained weights and statistics, for kernels and attacks.
 
         Args:
@@ -216,7 +221,7 @@ class Space(Named, ABC):
         """
         return self.trainable(architecture).at(params, statistics)
 
-    def read_weights(self, path: Path, architecture: Architecture) -> tuple[Any, Any]:
+    def read_weights(self, path: Path, architecture: Architecture) -> tuple[PyTree, PyTree]:
         """Trained weights and statistics from a file, as `trained_model` takes them.
 
         Raises:
@@ -225,7 +230,7 @@ class Space(Named, ABC):
         raise self._lacks("with files of trained weights", "read_weights")
 
     def write_weights(
-        self, path: Path, architecture: Architecture, params: Any, statistics: Any
+        self, path: Path, architecture: Architecture, params: PyTree, statistics: PyTree
     ) -> None:
         """Write trained weights and statistics to a file, for `read_weights`.
 
@@ -239,7 +244,7 @@ class Space(Named, ABC):
         return ()
 
     @classmethod
-    def reference(cls, path: Path) -> "Callable[[Any], Reference]":
+    def reference(cls, path: Path) -> "Callable[[DTypeLike], Reference]":
         """Another implementation's results from a file, as a function of the dtype to compare in.
 
         Raises:
@@ -289,7 +294,7 @@ class Space(Named, ABC):
         """A value that is equal for architectures that share weights and one compiled program."""
         return ()
 
-    def encode(self, architecture: Architecture) -> Any:
+    def encode(self, architecture: Architecture) -> PyTree:
         """The architecture as data: an array, or a pytree of arrays, of its shape's form."""
         return np.zeros((), np.int32)
 
@@ -332,10 +337,11 @@ class Space(Named, ABC):
             found |= zip(names, values, strict=True)
         return found
 
-    def check_counted(self, names: Iterable[str], counted: Mapping[str, float]) -> None:
+    def check_counted(self, names: Iterable[str], counted: Iterable[str]) -> None:
         """Refuse names that are none of the costs and counts."""
-        if unknown := [name for name in names if name not in counted]:
-            expected = f"costs or counts of {self.name}, {', '.join(counted)}"
+        there = [*counted]
+        if unknown := [name for name in names if name not in there]:
+            expected = f"costs or counts of {self.name}, {', '.join(there)}"
             raise InputError(expected, repr(unknown[0]), "name some of these")
 
     @property
@@ -352,7 +358,7 @@ class Space(Named, ABC):
         """The architecture's first name, its key in rows and tables."""
         return next(iter(self.identity(architecture).values()))
 
-    def choices(self) -> dict[str, Any]:
+    def choices(self) -> dict[str, object]:
         """The space's options by name, with their values."""
         return {field.name: getattr(self, field.name) for field in options(self)}
 
@@ -362,7 +368,7 @@ class Space(Named, ABC):
         return InputError(f"a space {what}", cls.name, f"write a method `{method}`")
 
     @property
-    def columns(self) -> Mapping[str, Any]:
+    def columns(self) -> Mapping[str, object]:
         """Columns that all rows of a run share: the space's name and its options."""
         return {"space": self.name, **self.choices()}
 
@@ -389,7 +395,7 @@ def _counted(space: Space, key: str | int) -> dict[str, float]:
 
 
 @lru_cache(maxsize=1_000)
-def _sizes(space: Space, shape: Hashable) -> Any:
+def _sizes(space: Space, shape: Hashable) -> PyTree:
     """A shape's weights, with their sizes alone in place of real numbers."""
 
     def size(leaf: Any) -> Any:

@@ -11,6 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 import pandas as pd
+from jax.stages import Wrapped
+from jaxtyping import PyTree
 
 from ntkscore.api.scoring import own_or_named
 from ntkscore.candidates import Candidates
@@ -149,7 +151,7 @@ def columns_of(target: str | None, batch: int) -> list[str]:
     return [f"{device}_{what}" + (f"_b{batch}" if batch > 1 else "") for what in whats]
 
 
-def timed(call: Callable[[], Any], repeats: int) -> tuple[float, float]:
+def timed(call: Callable[[], PyTree], repeats: int) -> tuple[float, float]:
     """The median of a call's milliseconds, after one that compiles, and their quartiles' range."""
     jax.block_until_ready(call())
     seconds = []
@@ -161,7 +163,7 @@ def timed(call: Callable[[], Any], repeats: int) -> tuple[float, float]:
     return float(median), float(high - low)
 
 
-def bounded(program: Any, arguments: Any, target: Target) -> tuple[float, float, float]:
+def bounded(program: Wrapped, arguments: PyTree, target: Target) -> tuple[float, float, float]:
     """What a target's compiler says of a pass: bound, milliseconds of its memory, launches."""
     (device,) = devices_of(target)
     with target.traced():

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from ntkscore.analysis.frames import network_table, pick_rho, score_table
+from ntkscore.analysis.frames import cost_table, network_table, pick_rho, score_table
 from ntkscore.analysis.percentiles import Population, population, shipped_population
 from ntkscore.analysis.ranking import Ranking, sum_for
 from ntkscore.analysis.score_names import ScoreSum
@@ -18,7 +18,7 @@ from ntkscore.data.costs import with_costs
 from ntkscore.data.tables import Accuracies, Table, load_table
 from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
-from ntkscore.run.search import bounds_in_words, within
+from ntkscore.run.search import bounds_in_words
 from ntkscore.run.selection import select
 from ntkscore.space import Architecture, Space
 from ntkscore.spaces import known_space
@@ -111,11 +111,14 @@ class Run:
         Raises:
             InputError: if there is no such cost or count, or no network is within the bounds.
         """
-        chosen = [each for each in self.networks if within(at_most, self.space, each)]
-        if not chosen:
+        known = cost_table(map(self.space.key, self.networks), self.space.trained())
+        if not known.empty:
+            self.space.check_counted(at_most, known)
+            known = known[(known[list(at_most)] <= pd.Series(at_most, dtype=float)).all(axis=1)]
+        if known.empty:
             bounds = bounds_in_words(at_most)
             raise InputError(f"networks with {bounds}", "none", "raise the bound")
-        return replace(self, keys=tuple(map(self.space.key, chosen)))
+        return replace(self, keys=tuple(known.index.tolist()))
 
     def scores(self, rho: float | None = None) -> pd.DataFrame:
         """A row per network, a column per score, cost and count, averaged over the seeds.

@@ -12,7 +12,7 @@ import numpy as np
 import torch  # type: ignore[import-not-found]
 from flax.traverse_util import flatten_dict
 from jax.extend.core import Jaxpr, jaxpr_as_fun, jaxprs_in_params
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 from torch.utils import _pytree as pytree  # type: ignore[import-not-found]
 from torch.utils._python_dispatch import TorchDispatchMode  # type: ignore[import-not-found]
 
@@ -27,12 +27,12 @@ from ntkscore.trace.program import Program, value_of
 LOGITS, POINTS, PARAMETER = "the logits", "the gradient in the points", "the gradient of "
 TOLERANCES = {64: 1e-6, 32: 1e-4, 16: 3e-2}
 """Relative to the size of an array, by the fewest bits of the numbers that are computed with."""
-Compute = Callable[[Any, Any], Array]
+Compute = Callable[[PyTree, Array], Array]
 MOST = 2**27
 """Entries of dense kernels that a compiler may make."""
 
 
-def check(own: Any, points: Any) -> None:
+def check(own: torch.nn.Module, points: torch.Tensor) -> None:
     """Compare logits and their gradients in the points and in each parameter with PyTorch's.
 
     It is done once, at two points, in double precision, with random weights of the logits.
@@ -107,7 +107,9 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _expected(own: Any, points: Any) -> tuple[Any, Any, Any]:
+def _expected(
+    own: torch.nn.Module, points: torch.Tensor
+) -> tuple[torch.nn.Module, torch.Tensor, tuple[dict[str, np.ndarray], torch.Tensor, int]]:
     """A module and points to compare, and what PyTorch has for them."""
     kinds = (widened, torch.Tensor.double), (copy.deepcopy, torch.clone)  # some insist on a dtype
     failed = Exception()
@@ -128,7 +130,7 @@ def _expected(own: Any, points: Any) -> tuple[Any, Any, Any]:
     ) from failed
 
 
-def _varied(module: Any, rng: torch.Generator) -> Any:
+def _varied(module: torch.nn.Module, rng: torch.Generator) -> torch.nn.Module:
     """The module with random numbers for equal ones, such as zeros, which hide what is behind."""
     for tensor in (*module.parameters(), *module.buffers()):
         if tensor.is_floating_point() and bool((tensor == tensor.flatten()[:1]).all()):
@@ -136,7 +138,9 @@ def _varied(module: Any, rng: torch.Generator) -> Any:
     return module
 
 
-def _in_torch(module: Any, points: Any, rng: Any) -> tuple[dict[str, np.ndarray], Any, int]:
+def _in_torch(
+    module: torch.nn.Module, points: torch.Tensor, rng: torch.Generator
+) -> tuple[dict[str, np.ndarray], torch.Tensor, int]:
     """PyTorch's logits, gradients of their sum with weights, these, and the fewest bits."""
     # It may keep tensors. Its parameters are not copied: they may be large.
     module = copy.deepcopy(module, {id(tensor): tensor for tensor in module.parameters()})
@@ -168,7 +172,9 @@ class _Bits(TorchDispatchMode):
 
     bits = 64
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Callable[..., PyTree], types: object, args: PyTree = (), kwargs: PyTree = None
+    ) -> PyTree:
         out = func(*args, **(kwargs or {}))
         for tensor in pytree.tree_leaves(out):
             if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.ndim:
@@ -176,7 +182,7 @@ class _Bits(TorchDispatchMode):
         return out
 
 
-def of_each_point(apply: Callable[..., Array], params: Any, points: Any) -> Array:
+def of_each_point(apply: Callable[..., Array], params: PyTree, points: Array) -> Array:
     """Logits of each point by itself, as the kernel computes them (`ntkscore.trace`)."""
     program = Program(apply, params, jax.ShapeDtypeStruct(points.shape[1:], points.dtype))
     derived = program.derive(jax.tree.leaves(params))
@@ -184,13 +190,13 @@ def of_each_point(apply: Callable[..., Array], params: Any, points: Any) -> Arra
 
 
 def _in_jax(
-    compute: Compute, params: Any, points: Any, weights: Any
+    compute: Compute, params: PyTree, points: torch.Tensor, weights: torch.Tensor
 ) -> tuple[dict[str, np.ndarray], int]:
     """The same from torchax, and the fewest bits of its numbers."""
     array, weights = to_array(points, False), to_array(weights, False)
     whole = not points.is_floating_point()
 
-    def gradients(params: Any, array: Any, weights: Any) -> Any:
+    def gradients(params: PyTree, array: Array, weights: Array) -> tuple[PyTree, ...]:
         of_points = () if whole else (array,)
         logits, pull = jax.vjp(lambda p, *x: compute(p, *(x or (array,))), params, *of_points)
         return logits, *pull(weights.astype(logits.dtype))  # others may be promoted

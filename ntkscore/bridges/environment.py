@@ -8,8 +8,8 @@ import copy
 import sys
 import threading
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 from unittest import mock
 
 import jax
@@ -48,6 +48,11 @@ to_array = mappings.t2j
 dtype_of = mappings.t2j_dtype
 
 
+Axes = Sequence[int] | None
+Operation = Any
+"""An overload of one of PyTorch's operations."""
+
+
 class ByChance(Exception):
     """An operation draws at random."""
 
@@ -65,16 +70,16 @@ class JaxTensor(Tensor):
         return self.detach()
 
     @data.setter
-    def data(self, other: Any) -> None:
+    def data(self, other: Tensor) -> None:
         self._elem = _unseen(self._elem, other.jax())
 
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Any:
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> torch.Tensor:
         return torch.flatten(self, start_dim, end_dim)
 
-    def type_as(self, other: Any) -> Any:
+    def type_as(self, other: torch.Tensor) -> torch.Tensor:
         return self.to(other.dtype)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         before = self._elem
         super().__setitem__(*self._env.with_leaves((key, value), mixed=True))
         if not torch.is_grad_enabled():
@@ -88,7 +93,7 @@ class JaxView(View):
     dtype = property(lambda self: self.parent.dtype)
     detach = JaxTensor.detach
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         whole = self.torch()
         whole[key] = value
         self.update(whole)
@@ -101,7 +106,7 @@ class Environment(torchax.tensor.Environment):
     list, by their `id`. All others are constants.
     """
 
-    def __init__(self, leaves: dict[int, Any]) -> None:
+    def __init__(self, leaves: dict[int, Array]) -> None:
         super().__init__()
         self._function_mode = _FunctionMode(self)
         self.leaves = {key: self.j2t_iso(leaf) for key, leaf in leaves.items()}
@@ -113,17 +118,19 @@ class Environment(torchax.tensor.Environment):
         for func, lowering in _OF_TENSORS.items():
             self._ops[func] = Operator(func, lowering, False, True, False, func is _GETITEM)
 
-    def j2t_iso(self, jaxarray: Any) -> Any:
+    def j2t_iso(self, jaxarray: PyTree) -> PyTree:
         return pytree.tree_map_only(jax.Array, lambda array: JaxTensor(array, self), jaxarray)
 
-    def get_and_rotate_prng_key(self, generator: Any = None) -> Any:
+    def get_and_rotate_prng_key(self, generator: object = None) -> NoReturn:
         raise ByChance("a number at random")
 
-    def _to_copy(self, the_tensor: Any, new_dtype: Any, new_device: Any) -> Any:
+    def _to_copy(
+        self, the_tensor: torch.Tensor, new_dtype: torch.dtype, new_device: torch.device
+    ) -> torch.Tensor:
         device = None if isinstance(the_tensor, Tensor | View) else new_device
         return super()._to_copy(the_tensor, new_dtype, device)
 
-    def run(self, module: Any, states: dict[str, Any], points: Array) -> Any:
+    def run(self, module: torch.nn.Module, states: dict[str, Array], points: Array) -> PyTree:
         """The module's output: an array for a tensor."""
         # PyTorch promotes dtypes, and so do torchax's operations, whatever the user set for JAX.
         # Gradients count, whatever is set for PyTorch. Tensors that `forward` makes itself are
@@ -145,10 +152,10 @@ class Environment(torchax.tensor.Environment):
             out = torch.func.functional_call(module, *given)
             return self.t2j_iso(self.with_leaves(out, mixed=True))
 
-    def with_leaves(self, tree: Any, mixed: bool = False) -> Any:
+    def with_leaves(self, tree: PyTree, mixed: bool = False) -> PyTree:
         """The tree with leaves for parameters, and constants for other tensors beside these."""
 
-        def constant(tensor: Any) -> Any:
+        def constant(tensor: torch.Tensor) -> torch.Tensor:
             if is_ours(tensor) or not tensor.ndim:  # of no axes: a number, which promotes no dtype
                 return tensor
             with jax.ensure_compile_time_eval():
@@ -161,7 +168,7 @@ class Environment(torchax.tensor.Environment):
             tree = pytree.tree_map_only(torch.Tensor, constant, tree)
         return tree
 
-    def dispatch(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def dispatch(self, func: Operation, types: object, args: PyTree, kwargs: PyTree) -> PyTree:
         args, kwargs = self.with_leaves((args, kwargs or {}))
         given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if is_ours(leaf)]
         if any(isinstance(tensor.jax(), Tracer) for tensor in given):
@@ -170,7 +177,7 @@ class Environment(torchax.tensor.Environment):
         with jax.ensure_compile_time_eval():
             return self._dispatched(func, types, args, kwargs)
 
-    def _dispatched(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def _dispatched(self, func: Operation, types: object, args: PyTree, kwargs: PyTree) -> PyTree:
         constant = not torch.is_grad_enabled()
         before = {id(base): (base, base._elem) for base in _bases((args, kwargs)) if constant}
         out = self._changed(func, types, args, kwargs)
@@ -178,7 +185,7 @@ class Environment(torchax.tensor.Environment):
             if base._elem is not value:  # changed in place, of which autograd knows nothing
                 base._elem = _unseen(value, base._elem)
 
-        def given(tensor: Any) -> Any:
+        def given(tensor: Tensor) -> Tensor:
             if constant and id(tensor) not in before:
                 return self.j2t_iso(jax.lax.stop_gradient(tensor.jax()))
             if type(tensor) is Tensor:
@@ -187,7 +194,7 @@ class Environment(torchax.tensor.Environment):
 
         return pytree.tree_map_only((Tensor, View), given, out)
 
-    def _changed(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def _changed(self, func: Operation, types: object, args: PyTree, kwargs: PyTree) -> PyTree:
         """An operation's outcome; one in place gives its first argument new values."""
         if not _is_in_place(func) or not is_ours(args[0]) or _turns_a_view(func, args[0]):
             return super().dispatch(func, types, args, kwargs)
@@ -209,33 +216,35 @@ class Environment(torchax.tensor.Environment):
 class _FunctionMode(XLAFunctionMode):
     """As torchax's, but the leaves are put in first."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Operation, types: object, args: PyTree = (), kwargs: PyTree = None
+    ) -> PyTree:
         args, kwargs = self.env.with_leaves((args, kwargs or {}))
         return super().__torch_function__(func, types, args, kwargs)
 
 
-def is_ours(leaf: Any) -> bool:
+def is_ours(leaf: object) -> bool:
     return isinstance(leaf, Tensor | View)
 
 
-def _is_in_place(func: Any) -> bool:
+def _is_in_place(func: Operation) -> bool:
     """Whether an operation changes its first argument."""
     schema = getattr(func, "_schema", None)
     return schema is not None and schema.is_mutable and schema.name.endswith("_")
 
 
-def _turns_a_view(func: Any, first: Any) -> bool:
+def _turns_a_view(func: Operation, first: torch.Tensor) -> bool:
     """Whether an operation in place gives a view another shape, of which its base knows nothing."""
     return isinstance(first, View) and torch.Tag.inplace_view in func.tags
 
 
-def _not_in_place(func: Any) -> Any:
+def _not_in_place(func: Operation) -> Operation:
     """The operation that gives a new tensor where another changes its first argument."""
     several = getattr(torch.ops.aten, func._schema.name.removeprefix("aten::")[:-1], func)
     return getattr(several, func._schema.overload_name or "default", several)
 
 
-def _bases(tree: Any) -> list[Any]:
+def _bases(tree: PyTree) -> list[Tensor]:
     """The tensors of a tree, and for views what they are views of."""
     bases = [leaf for leaf in pytree.tree_leaves(tree) if is_ours(leaf)]
     for i, base in enumerate(bases):
@@ -245,7 +254,7 @@ def _bases(tree: Any) -> list[Any]:
     return bases
 
 
-def _unseen(before: Any, after: Any) -> Any:
+def _unseen(before: Array, after: Array) -> Array:
     """The value after a change that autograd does not see, with the derivative from before."""
     after = jax.lax.stop_gradient(after)
     if before.shape != after.shape or before.dtype != after.dtype:
@@ -253,7 +262,7 @@ def _unseen(before: Any, after: Any) -> Any:
     return after + (before - jax.lax.stop_gradient(before))
 
 
-def _getitem(tensor: Any, index: Any) -> Any:
+def _getitem(tensor: Tensor, index: PyTree) -> torch.Tensor:
     if isinstance(index, list):
         index = (index,)
     parts = index if isinstance(index, tuple) else (index,)
@@ -264,7 +273,7 @@ def _getitem(tensor: Any, index: Any) -> Any:
     return environment.j2t_iso(tensor.jax()[tuple(environment.t2j_iso(parts))])
 
 
-def _solve(a: Any, b: Any, *, left: bool = True, **_: Any) -> Any:
+def _solve(a: Array, b: Array, *, left: bool = True, **_: object) -> Array:
     vector = b.ndim == 1 or b.shape == a.shape[:-1]
     if not left:
         return _solve(a.mT, b) if vector else _solve(a.mT, b.mT).mT
@@ -278,37 +287,45 @@ def _convolution(x: Any, w: Any, b: Any, s: Any, p: Any, d: Any, t: bool, o: Any
     return jaten._aten_convolution(x, w, b, s, p, d, t, o, g)
 
 
-def _root(x: Any, order: float = 2) -> Any:
+def _root(x: Array, order: float = 2) -> Array:
     """A root whose gradient at 0 is 0, as PyTorch has it for distances and deviations."""
     return jnp.where(x == 0, 0, jnp.where(x == 0, 1, x) ** (1 / order))
 
 
-def _cdist(x: Any, y: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
+def _cdist(x: Array, y: Array, p: float = 2.0, compute_mode: object = None) -> Array:
     if p != 2:
         return jaten._aten_cdist(x, y, p)
     return _root(((x[..., :, None, :] - y[..., None, :, :]) ** 2).sum(-1))
 
 
-def _norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def _norm(
+    x: Array,
+    ord: float = 2,
+    dim: Axes = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+) -> Array:
     if not 1 < ord < float("inf"):
         return jaten._aten_linalg_vector_norm(x, ord, dim, keepdim, dtype)
     x = x if dtype is None else x.astype(dtype_of(dtype))
     return _root(jnp.sum(jnp.abs(x) ** ord, tuple(dim or ()) or None, keepdims=keepdim), ord)
 
 
-def _deviation(x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+def _deviation(
+    x: Array, dim: Axes = None, correction: int | None = None, keepdim: bool = False
+) -> Array:
     correction = 1 if correction is None else correction
     return _root(jnp.var(x, tuple(dim or ()) or None, ddof=correction, keepdims=keepdim))
 
 
-def _power(x: Any, y: Any) -> Any:
+def _power(x: Array, y: Array | float) -> Array:
     """PyTorch's, which is flat where the exponent is 0."""
     if isinstance(y, int | float) and y == 0:
         return jnp.ones_like(x)
     return jaten._aten_pow(x, y)
 
 
-def _householder(a: Any, tau: Any) -> Any:
+def _householder(a: Array, tau: Array) -> Array:
     """The product of reflections I − τ v vᵀ; JAX's own has no derivative."""
     v = jnp.tril(a, -1) + jnp.eye(*a.shape[-2:], dtype=a.dtype)
     q = jnp.eye(*a.shape[-2:], dtype=a.dtype)
@@ -319,7 +336,7 @@ def _householder(a: Any, tau: Any) -> Any:
 
 
 _GETITEM = torch.Tensor.__getitem__
-_OF_ARRAYS: dict[Any, Callable[..., Any]] = {
+_OF_ARRAYS: dict[Operation, Callable[..., Array]] = {
     torch.linalg.solve: _solve,
     torch.ops.aten.convolution: _convolution,
     torch.ops.aten.linalg_householder_product: _householder,
@@ -329,7 +346,7 @@ _OF_ARRAYS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.pow.Tensor_Scalar: _power,
 }
 # PyTorch's own programs in C++ of these turn the shape of a tensor in place.
-_OF_TENSORS: dict[Any, Callable[..., Any]] = {
+_OF_TENSORS: dict[Operation, Callable[..., PyTree]] = {
     _GETITEM: _getitem,
     torch.Tensor.data.__get__: lambda tensor, *_: tensor.detach(),
     torch.Tensor.new_tensor: lambda tensor, data, dtype=None, **_: torch.tensor(
@@ -341,7 +358,7 @@ _OF_TENSORS: dict[Any, Callable[..., Any]] = {
 }
 
 
-def function_of(own: Any) -> tuple[Callable[..., Any], PyTree]:
+def function_of(own: torch.nn.Module) -> tuple[Callable[..., PyTree], PyTree]:
     """A module as a function of its parameters and of points as it takes them, and the former.
 
     Each call works on a copy, whose parameters are the given ones wherever they are kept: nothing
@@ -360,7 +377,7 @@ def function_of(own: Any) -> tuple[Callable[..., Any], PyTree]:
     params = unflatten_dict({name: _array(name, t) for name, t in trained.items()}, sep=".")
     memo = {id(tensor): tensor for tensor in fixed.values()}
 
-    def apply(params: PyTree, points: Array, kind: type[Environment] = Environment) -> Any:
+    def apply(params: PyTree, points: Array, kind: type[Environment] = Environment) -> PyTree:
         leaves: dict[str, Any] = flatten_dict(jax.tree.map(jnp.asarray, params), sep=".")
         environment = kind({id(tensor): leaves[name] for name, tensor in trained.items()})
         return environment.run(copy.deepcopy(own, dict(memo)), {**constants, **leaves}, points)
@@ -368,7 +385,7 @@ def function_of(own: Any) -> tuple[Callable[..., Any], PyTree]:
     return apply, params
 
 
-def _array(name: str, tensor: Any) -> Array:
+def _array(name: str, tensor: torch.Tensor) -> Array:
     array = to_array(tensor.detach(), use_dlpack=False)
     wanted = dtype_of(tensor.dtype)
     if tensor.is_floating_point() and array.dtype != wanted:

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree  # type: ignore[import-not-found]
 from ntkscore.errors import InputError
 
 
-def prepared(module: Any, statistics: str) -> Any:
+def prepared(module: torch.nn.Module, statistics: str) -> torch.nn.Module:
     """A copy of the module in evaluation mode; with "batch", normalisations measure the batch."""
     if not isinstance(module, torch.nn.Module):
         raise InputError(
@@ -46,7 +46,7 @@ def prepared(module: Any, statistics: str) -> Any:
     return own
 
 
-def _copied(module: Any) -> Any:
+def _copied(module: torch.nn.Module) -> torch.nn.Module:
     """A copy. What was computed from parameters is a constant there, until it is computed again."""
     memo = {}
     for part in module.modules():
@@ -64,11 +64,11 @@ def _copied(module: Any) -> Any:
         ) from error
 
 
-def is_batch_norm(part: Any) -> bool:
+def is_batch_norm(part: torch.nn.Module) -> bool:
     return isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
 
 
-def is_coupled(module: Any) -> bool:
+def is_coupled(module: torch.nn.Module) -> bool:
     """Tell whether a normalisation measures the batch: in training, or without own statistics."""
     return any(
         is_batch_norm(part) and (part.training or part.running_mean is None)
@@ -76,7 +76,7 @@ def is_coupled(module: Any) -> bool:
     )
 
 
-def widened(module: Any) -> Any:
+def widened(module: torch.nn.Module) -> torch.nn.Module:
     """A copy in double precision, also of tensors that are neither parameters nor buffers."""
     wide = copy.deepcopy(module).double()
     for part in wide.modules():
@@ -86,13 +86,13 @@ def widened(module: Any) -> Any:
     return wide
 
 
-def calibrate(module: Any, points: Any) -> None:
+def calibrate(module: torch.nn.Module, points: torch.Tensor) -> None:
     """Give each batch normalisation the mean and the biased variance of its input, in place.
 
     One layer after the other, each on what the ones before it give for these points as one batch.
     """
 
-    def measure(part: Any, args: Any) -> None:
+    def measure(part: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
         (x,) = args
         axes = [axis for axis in range(x.ndim) if axis != 1]
         if x.numel() == x.shape[1]:
@@ -121,7 +121,7 @@ def calibrate(module: Any, points: Any) -> None:
                 part.running_var.copy_(measured.running_var)
 
 
-def points_like(example: Any, channels_last: bool) -> tuple[Any, bool]:
+def points_like(example: Any, channels_last: bool) -> tuple[torch.Tensor, bool]:
     """The example as the module takes it, and whether it holds values: they differ."""
     if isinstance(example, torch.Tensor):
         tensor = example.detach().cpu()
@@ -138,7 +138,7 @@ def points_like(example: Any, channels_last: bool) -> tuple[Any, bool]:
     return tensor, bool(tensor.numel() and (tensor != tensor.flatten()[0]).any())
 
 
-def two_points(module: Any, points: Any, has_values: bool) -> Any:
+def two_points(module: torch.nn.Module, points: torch.Tensor, has_values: bool) -> torch.Tensor:
     """Two points of the kind: random ones, in the range of the values where there are some.
 
     Whole numbers are those that are given, or without values small ones that embeddings know.

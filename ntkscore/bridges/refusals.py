@@ -1,7 +1,6 @@
 """What is said of a module that cannot be computed: the operation, its place and the way out."""
 
 import traceback
-from typing import Any
 
 import jax
 import torch  # type: ignore[import-not-found]
@@ -65,7 +64,11 @@ def place(error: BaseException) -> str:
 
 
 def of_points(
-    error: Exception, module: Any, points: Any, shape: tuple[int, ...], channels_last: bool
+    error: Exception,
+    module: torch.nn.Module,
+    points: torch.Tensor,
+    shape: tuple[int, ...],
+    channels_last: bool,
 ) -> InputError:
     """The error for a module that does not run in JAX at points: theirs, if PyTorch's does not."""
     try:
@@ -89,7 +92,7 @@ def of_points(
     return refusal(error)
 
 
-def logits(out: Any, count: int) -> Array:
+def logits(out: object, count: int) -> Array:
     """The module's output, if it is logits."""
     got = f"a {type(out).__name__}"
     if isinstance(out, jax.Array):

@@ -20,6 +20,9 @@ FETCH = "run `ntkscore fetch nas-robbench-201`"
 Column = tuple[str, str, int | None]
 """Data set, metric and training seed; None for the mean over seeds."""
 
+Row = list[Any]
+"""A value per column, still to be checked."""
+
 Content = Any
 """A file's content, of the type that its format `holds`."""
 
@@ -34,7 +37,7 @@ class Parsed(NamedTuple):
     """
 
     columns: list[Column]
-    rows: dict[Hashable, list[Any]]
+    rows: dict[Hashable, Row]
     targets: dict[Hashable, Hashable]
 
 
@@ -146,7 +149,7 @@ def _parse_page(content: Content, path: Path) -> Parsed:
     pairs = [str(name).split("#", 1) for name in names]
     columns: list[Column] = [(dataset_name(d), metric_name(m), None) for d, m in pairs]
     cells = {_index(key, path): value for key, value in content.items() if key != ""}
-    rows: dict[Hashable, list[Any]] = {
+    rows: dict[Hashable, Row] = {
         index: value for index, value in sorted(cells.items()) if isinstance(value, list)
     }
     targets: dict[Hashable, Hashable] = {
@@ -158,7 +161,7 @@ def _parse_page(content: Content, path: Path) -> Parsed:
 def _parse_official(content: Content, path: Path) -> Parsed:
     """The official download: data set, id, metric, seed; the pointers are in `meta.json`."""
     columns: list[Column] = []
-    rows: dict[int, list[Any]] = {}
+    rows: dict[int, Row] = {}
     for dataset, cells in content.items():
         if not isinstance(cells, dict) or (rows and len(cells) != len(rows)):
             raise altered(path, "the same cells for every data set", f"others for '{dataset}'")
@@ -173,7 +176,7 @@ def _parse_official(content: Content, path: Path) -> Parsed:
                     f"not all of them for cell {key} on '{dataset}'",
                 ) from None
             rows.setdefault(_index(key, path), []).extend(values)
-    ordered: dict[Hashable, list[Any]] = {index: rows[index] for index in sorted(rows)}
+    ordered: dict[Hashable, Row] = {index: rows[index] for index in sorted(rows)}
     return Parsed(columns, ordered, _isomorphs(path.with_name("meta.json")))
 
 
@@ -208,7 +211,7 @@ def _parse_radii(content: Content, path: Path) -> Parsed:
         ("cifar10", "validation_acc" if name == "val_accs" else metric_name(name), None)
         for name in names
     ]
-    rows: dict[int, list[Any]] = {}
+    rows: dict[int, Row] = {}
     for net, percents in zip(content.index, content.to_numpy(), strict=True):
         try:
             rows[cell_of_operations(str(net), path)] = [float(each) / 100 for each in percents]
@@ -221,7 +224,7 @@ def _parse_radii(content: Content, path: Path) -> Parsed:
         return Parsed(columns, {cell: rows[cell] for cell in sorted(rows)}, {})
     others, own, targets = _parse_older(read_json(page, "acc")[0], page)
     more = [place for place, column in enumerate(others) if column not in columns]
-    joined: dict[Hashable, list[Any]] = {
+    joined: dict[Hashable, Row] = {
         cell: rows[_index(cell, page)] + [row[place] for place in more]
         for cell, row in own.items()
         if cell in rows
@@ -268,7 +271,7 @@ def _parse_tiny(content: Content, path: Path) -> Parsed:
     What the authors call a cell's accuracy is that of its best epoch, on clean images and on those
     of PGD with seven steps at 8/255 each for itself; the test images themselves choose the epoch.
     """
-    rows: dict[Hashable, list[Any]] = {}
+    rows: dict[Hashable, Row] = {}
     for place, entry in enumerate(content):
         try:
             key = _genotype(**entry["net"]["genotype"])

@@ -13,6 +13,9 @@ from ntkscore.memory import container_limit, usable_memory
 from ntkscore.paths import cache_home
 from ntkscore.program_cache import keep_traced
 
+Device = Any
+"""A device as JAX has it, or the description of one that is not at hand."""
+
 GROUP = 16
 """Networks whose operations run side by side on a GPU, where memory allows it."""
 GROUPS_PER_CALL = 4
@@ -38,7 +41,7 @@ class Plan:
         batch: networks per device and call, a multiple of the group.
     """
 
-    devices: tuple[Any, ...]
+    devices: tuple[Device, ...]
     group: int
     batch: int
 
@@ -153,7 +156,7 @@ def check_batch(batch: int | None) -> None:
 def plan(
     bytes_each: int | None = None,
     batch: int | None = None,
-    devices: Sequence[Any] | None = None,
+    devices: Sequence[Device] | None = None,
     networks: int | None = None,
 ) -> Plan:
     """The layout for these devices: groups on GPUs, one network after the other on others.

@@ -8,10 +8,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isnan, nan
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax.stages import Lowered, Traced
+from jaxtyping import Array, PyTree
 
 from ntkscore.config import Config
 from ntkscore.errors import InputError
@@ -49,7 +51,7 @@ class Compiled(NamedTuple):
         return (nan, nan) if 0 in self.reading.trips else (launches, moved)
 
 
-def compiled(traced: Any, target: Target) -> Compiled:
+def compiled(traced: Traced, target: Target) -> Compiled:
     """Compile a traced program, whose arguments lie on `devices_of` the target."""
     start = time.monotonic()
     lowered = traced.lower(lowering_platforms=(target.platform,))
@@ -58,7 +60,7 @@ def compiled(traced: Any, target: Target) -> Compiled:
     return Compiled(seconds, bytes_needed(program), parse(program.as_text()), reduced(lowered))
 
 
-def reduced(lowered: Any) -> int:
+def reduced(lowered: Lowered) -> int:
     """How many convolutions and products of a lowered program may be computed in fewer bits.
 
     Accelerators compute float32 products in fewer bits unless each one asks for all of them.
@@ -97,7 +99,7 @@ def arithmetic(space: Space, config: Config, architecture: Architecture) -> Arit
     images = jax.ShapeDtypeStruct((config.samples, *space.task.image_shape), dtype)
     counted: list[float] = []
 
-    def count(variables: Any, code: Any, images: Any) -> Any:
+    def count(variables: PyTree, code: PyTree, images: Array) -> Array:
         # A model may compute statistics when it is made; a pass is counted apart from that.
         model = space.model(shape, variables, code, images)
         jaxpr = jax.make_jaxpr(model.apply)(model.params, images)
@@ -155,7 +157,7 @@ def fit(
     return Fit(target, layout, programs[layout])
 
 
-def compiled_alone(traced: Any, target: Target) -> Compiled:
+def compiled_alone(traced: Traced, target: Target) -> Compiled:
     """Compile a traced program that is of one network."""
     try:
         return compiled(traced, target)
@@ -172,7 +174,9 @@ def no_room(target: Target, said: str) -> InputError:
     )
 
 
-def trace_network(model: Model, shape: tuple[int, ...], config: Config, device: Any) -> Any:
+def trace_network(
+    model: Model, shape: tuple[int, ...], config: Config, device: jax.Device
+) -> Traced:
     """The program that scores a network, as JAX traces it; nothing is computed."""
     with precision(config):
         dtype = dtype_of(config)
@@ -184,7 +188,7 @@ def trace_network(model: Model, shape: tuple[int, ...], config: Config, device: 
             jax.random.key(0),
         )
 
-        def program(params: Any, *others: Any) -> tuple[Any, ...]:
+        def program(params: PyTree, *others: Array) -> tuple[PyTree, ...]:
             return tuple(kernels(model._replace(params=params), config, *others))
 
         return jax.jit(program).trace(*placed(arrays, device))

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.stages import Traced
 from jax.typing import DTypeLike
 from jaxtyping import Array, PyTree
 
@@ -101,7 +102,7 @@ def _program(
 
     def on_a_device(
         shape: Hashable, codes: PyTree, variables: PyTree, images: Array, *others: Array
-    ) -> tuple[Any, ...]:
+    ) -> tuple[PyTree, ...]:
         def network(code: PyTree) -> Stack:
             return kernels(space.model(shape, variables, code, images), config, images, *others)
 
@@ -115,7 +116,7 @@ def _program(
 
     mesh = Mesh(np.array(plan.devices), (AXIS,))
 
-    def compute(shape: Hashable, codes: PyTree, *shared: Any) -> tuple[Any, ...]:
+    def compute(shape: Hashable, codes: PyTree, *shared: PyTree) -> tuple[PyTree, ...]:
         return jax.shard_map(
             partial(on_a_device, shape),
             mesh=mesh,
@@ -130,13 +131,13 @@ def _program(
     return program_cache.compiled(compute, (space, config, layout, registered), options)
 
 
-def _piecewise(space: Space, config: Config) -> Callable[..., tuple[Any, ...]]:
+def _piecewise(space: Space, config: Config) -> Callable[..., tuple[PyTree, ...]]:
     """`_program` for one network, of which each pass is compiled by itself."""
     latest: list[Any] = []  # a shape, and whether its programs may serve others
 
     def compute(
         shape: Hashable, codes: PyTree, variables: PyTree, images: Array, *others: Array
-    ) -> tuple[Any, ...]:
+    ) -> tuple[PyTree, ...]:
         if latest and latest[0] != shape and (not latest[1] or has_many_mappings()):
             # The programs of some twenty networks exhaust a process's memory maps on Linux.
             forget_passes()
@@ -332,8 +333,8 @@ class Scorer:
         networks = [{**self.space.identity(a), "seed": batch.seed} for a in architectures]
         return Pending(networks, Stack(*computed), batch.labels, self.config)
 
-    def trace(self, architecture: Architecture) -> Any:
-        """The program of a call as JAX traces it (`jax.stages.Traced`); nothing is computed.
+    def trace(self, architecture: Architecture) -> Traced:
+        """The program of a call as JAX traces it; nothing is computed.
 
         Of a space whose networks are computed piecewise, it is the program of all pieces.
         """

@@ -17,6 +17,7 @@ from jaxtyping import PyTree
 
 from ntkscore.errors import InputError
 from ntkscore.platforms import traced_for
+from ntkscore.run.devices import Device
 
 GIB = 2**30
 BRIEF = {"exec_time_optimization_effort": -1.0, "memory_fitting_effort": -1.0}
@@ -140,7 +141,7 @@ def _silent() -> Iterator[None]:
 
 
 @lru_cache
-def devices_of(target: Target, count: int = 1) -> tuple[Any, ...]:
+def devices_of(target: Target, count: int = 1) -> tuple[Device, ...]:
     """Descriptions of 1 or 8 devices of a target, for a mesh."""
     from jax.experimental import topologies
 
@@ -166,7 +167,7 @@ def devices_of(target: Target, count: int = 1) -> tuple[Any, ...]:
     return tuple(topology.devices)[:count]
 
 
-def placed(shapes: PyTree, device: Any) -> PyTree:
+def placed(shapes: PyTree, device: Device) -> PyTree:
     """The shapes of arrays, placed whole on one device."""
     where = NamedSharding(Mesh(np.array([device]), ("device",)), PartitionSpec())
     return jax.tree.map(

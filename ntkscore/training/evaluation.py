@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from numbers import Integral
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -184,7 +183,7 @@ def checks(accuracies: dict[tuple[str, int], float]) -> dict[str, bool]:
 
 def _rows(
     metric: str, radius: int, right: Bool[np.ndarray, " n"], labels: np.ndarray
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     row = {"metric": metric, "rho": radius / 255, "severity": 0}
     yield {**row, "class": -1, "value": float(right.mean())}
     for label in np.unique(labels):
@@ -265,7 +264,7 @@ def _classifier(
 
 def _corrupted(
     of: Subject, folder: Path, report: Callable[[str], None]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Accuracies on CIFAR-10-C, whose files hold 10,000 images of each severity in turn."""
     classify = _classifier(of.apply, _clean, 0)
     labels = _array(folder / "labels.npy")

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PyTree
 
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import joint_kernel
@@ -55,7 +54,7 @@ class KernelHistory:
         self,
         networks: Sequence[Trainable],
         seeds: Sequence[int],
-        model_of: Callable[[Any, Any], Model],
+        model_of: Callable[[PyTree, PyTree], Model],
         images: Float[np.ndarray, "m h w c"],
         labels: Int[np.ndarray, " m"],
         recipe: Recipe,
@@ -105,7 +104,7 @@ class KernelHistory:
 
     def _rows(
         self, epoch: int, kernels: Sequence[dict[str, np.ndarray]]
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[dict[str, object]]:
         """A row for each seed and kernel."""
         targets = np.eye(self._labels.max() + 1)[self._labels]
         for seed, own, start in zip(self._seeds, kernels, self._start, strict=True):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Int, PyTree
 
 from attacks import APGD, FAB, FMN, PGD, Robustness, SquareAttack, Stepwise, attack_all, autoattack
@@ -27,6 +28,7 @@ from ntkscore.kernels.checks import (
 from ntkscore.model import Model
 from ntkscore.results.checkpoints import ArrayFolder, fingerprint
 from ntkscore.task import check_classes, check_labels
+from ntkscore.text import format_rho
 from ntkscore.trace.coupling import check_coupling, jitted
 from ntkscore.trace.logits import logits_of
 from ntkscore.trace.parameters import dtype_of_weights
@@ -180,7 +182,7 @@ class Subject(NamedTuple):
     images: np.ndarray
     labels: np.ndarray
     classes: int
-    dtype: Any
+    dtype: DTypeLike
 
     @classmethod
     def of(
@@ -246,7 +248,6 @@ def claim(
     name: str,
     dataset: str,
     attack: str = AUTOATTACK,
-    **more: Any,
 ) -> dict[str, Any]:
     """A result in the form of RobustBench's `model_info` files.
 
@@ -261,17 +262,14 @@ def claim(
         >>> print(json.dumps(claim(found, 8 / 255, "linf", "cell 2581", "cifar10")))
         {"name": "cell 2581", "dataset": "cifar10", "attack": "autoattack", "eps": "8/255", ...
     """
-    levels = rho * 255
-    whole = norm == "linf" and abs(levels - round(levels)) < 1e-6
     accuracies = list(found.accuracies.values())
     return {
         "name": name,
         "dataset": dataset,
         "attack": attack,
-        "eps": f"{round(levels)}/255" if whole else f"{rho:g}",
+        "eps": format_rho(rho) if norm == "linf" else f"{rho:g}",
         "clean_acc": f"{accuracies[0] * 100:.2f}",
         f"{AUTOATTACK if attack in VERSIONS else attack}_acc": f"{accuracies[-1] * 100:.2f}",
         "images": len(found.images),
         "flags": found.flags,
-        **more,
     }

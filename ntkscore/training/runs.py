@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -79,7 +78,7 @@ class TrainedNetwork:
 
 
 def train(
-    architecture: Any,
+    architecture: Architecture,
     images: ImageSet,
     recipe: Recipe | None = None,
     *,

@@ -1,13 +1,14 @@
 """One step of multi-objective adversarial training, traced."""
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, PyTree
 
 from attacks import Attack, Victim
@@ -40,7 +41,7 @@ Outcome = tuple[PyTree, Float[Array, ""], Float[Array, ""], PyTree]
 """Gradient, weighted loss, number of correct answers, and new statistics of a pass."""
 
 
-def as_pixels(images: Array | np.ndarray, dtype: Any) -> Float[Array, "..."]:
+def as_pixels(images: Array | np.ndarray, dtype: DTypeLike) -> Float[Array, "..."]:
     """Images in a float dtype, pixel scale [0, 1], where uint8 counts grey levels."""
     pixels = jnp.asarray(images, dtype)
     return pixels / 255 if images.dtype == jnp.uint8 else pixels

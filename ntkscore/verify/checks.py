@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike, DTypeLike
 
 import attacks
 from ntkscore.data.datasets import DATASETS
@@ -67,19 +68,19 @@ class Check:
         return self.error <= self.tolerance or self.error <= self.kink_bound
 
 
-def relative_error(value: Any, reference: np.ndarray) -> float:
+def relative_error(value: ArrayLike, reference: np.ndarray) -> float:
     """‖value − reference‖_F / ‖reference‖_F."""
     return float(
         np.linalg.norm(np.asarray(value, np.float64) - reference) / np.linalg.norm(reference)
     )
 
 
-def differing(value: Any, reference: np.ndarray) -> float:
+def differing(value: ArrayLike, reference: np.ndarray) -> float:
     """The share of pixels that differ."""
     return float(np.mean(np.abs(np.asarray(value, np.float64) - reference) > SAME_PIXEL))
 
 
-def _kernel_program(reference: Reference) -> Callable[[Any], dict[str, np.ndarray]]:
+def _kernel_program(reference: Reference) -> Callable[[ArrayLike], dict[str, np.ndarray]]:
     """A compiled function from the stack to every kernel but the coupled one, by name."""
     labels = jnp.tile(reference.labels, 3)
     n = len(reference.labels)
@@ -88,7 +89,7 @@ def _kernel_program(reference: Reference) -> Callable[[Any], dict[str, np.ndarra
     def by_output(points: jax.Array) -> Any:
         return layerwise_by_kind(reference.model(), points, labels, OUTPUTS)[0]
 
-    def parity_kernels(points: Any) -> dict[str, np.ndarray]:
+    def parity_kernels(points: ArrayLike) -> dict[str, np.ndarray]:
         parts = jax.tree.map(lambda gram: np.asarray(gram[0], np.float64), by_output(points))
         grams: dict[str, Any] = dict(zip(OUTPUTS, parts, strict=True))
         stack = np.asarray(total(grams["sum"], "all"))
@@ -103,7 +104,7 @@ def _kernel_program(reference: Reference) -> Callable[[Any], dict[str, np.ndarra
     return parity_kernels
 
 
-def _kink_bounds(at: Callable[[Any], Reference]) -> dict[str, float]:
+def _kink_bounds(at: Callable[[DTypeLike], Reference]) -> dict[str, float]:
     """The kink bound of each kernel, from its changes in float64 when the images are perturbed."""
     with jax.enable_x64(True):
         exact = at(jnp.float64)
@@ -125,7 +126,7 @@ def kink_bound(move: float) -> float:
     return (1 + JUMP_ROUNDING) * move + KERNEL_ROUNDING
 
 
-def _pgd_path(at: Callable[[Any], Reference]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _pgd_path(at: Callable[[DTypeLike], Reference]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Start points of PGD's steps in float64, the signs of their gradients, and the end point."""
     with jax.enable_x64(True):
         exact = at(jnp.float64)
@@ -145,7 +146,7 @@ def _pgd_path(at: Callable[[Any], Reference]) -> tuple[np.ndarray, np.ndarray, n
         return starts, signs, end
 
 
-def verify(at: Callable[[Any], Reference], x64: bool = False) -> Iterator[Check]:
+def verify(at: Callable[[DTypeLike], Reference], x64: bool = False) -> Iterator[Check]:
     """Check every quantity of a reference (`Space.reference`), one after the other."""
     dtype = jnp.float64 if x64 else jnp.float32
     tolerance = FLOAT64 if x64 else FLOAT32
