@@ -15,7 +15,7 @@ from ntkscore.model import Model
 from ntkscore.run.devices import Plan
 from ntkscore.run.fits import (
     Arithmetic,
-    Fit,
+    Compiled,
     arithmetic,
     compiled_alone,
     fit,
@@ -24,7 +24,7 @@ from ntkscore.run.fits import (
 )
 from ntkscore.run.scorer import dtype_of, precision
 from ntkscore.run.scoring import Scoring
-from ntkscore.run.targets import GIB, devices_of, target_named
+from ntkscore.run.targets import GIB, Target, devices_of, target_named
 from ntkscore.space import Architecture, Space
 from ntkscore.trace.operations import program_multiply_adds
 
@@ -85,11 +85,11 @@ def fits(
     job = Scoring.of(images, config, space=space, seeds=seeds)
     chosen = job.select(networks, None)
     dearest = max(chosen, key=lambda each: job.space.costs(each).get("flops", 0))
-    found = fit(job.space, job.config, dearest, device, batch=batch)
+    layout, program = fit(job.space, job.config, dearest, device, batch=batch)
     work = arithmetic(job.space, job.config, dearest)
     count = len(chosen) * len(job.seeds)
     seconds = work.seconds(device, count, mean_cost(job.space, chosen))
-    return _row(found, count, seconds)
+    return _row(device, layout, program, count, seconds)
 
 
 def _fits_network(target: str, model: Model, images: np.ndarray, config: Config) -> pd.DataFrame:
@@ -101,16 +101,15 @@ def _fits_network(target: str, model: Model, images: np.ndarray, config: Config)
         traced = trace_network(model, images.shape, config, device)
         found = compiled_alone(traced, chosen)
     work = Arithmetic(2 * program_multiply_adds(traced.jaxpr.jaxpr), nan)
-    return _row(Fit(chosen, Plan((device,), 1, 1), found), 1, work.seconds(chosen, 1))
+    return _row(chosen, Plan((device,), 1, 1), found, 1, work.seconds(chosen, 1))
 
 
-def _row(found: Fit, count: int, seconds: float) -> pd.DataFrame:
+def _row(target: Target, plan: Plan, program: Compiled, count: int, seconds: float) -> pd.DataFrame:
     """The row of a program: networks in all, and the least seconds that they take."""
-    target, plan, program = found
     launches, moved = (total / plan.batch for total in program.work)
     row = {
         "target": target.name,
-        "fits": found.fits,
+        "fits": program.memory <= target.room,
         "networks": count,
         "group": plan.group,
         "needs_gib": program.memory / GIB,

@@ -3,7 +3,6 @@
 Nothing is run. Numerics, speed and the choice of cuDNN's algorithms show only on the device.
 """
 
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,15 +11,15 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jax.stages import Lowered, Traced
+from jax.stages import Traced
 from jaxtyping import Array, PyTree
 
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.platforms import traced_for
-from ntkscore.run.devices import Plan, bytes_needed, largest_with_room, plan
-from ntkscore.run.program_text import Reading, parse
+from ntkscore.run.devices import Device, Plan, bytes_needed, largest_with_room, plan
+from ntkscore.run.program_text import parse
 from ntkscore.run.scorer import Scorer, dtype_of, kernels, precision
 from ntkscore.run.targets import Target, devices_of, options_for, placed
 from ntkscore.space import Architecture, Space
@@ -33,13 +32,12 @@ class Compiled(NamedTuple):
     Attributes:
         seconds: of compilation, on this machine.
         memory: bytes that it needs on a device at its peak, arguments and results among them.
-        reduced: convolutions and products that the device may compute in fewer bits.
+        text: as XLA prints it.
     """
 
     seconds: float
     memory: int
-    reading: Reading
-    reduced: int
+    text: str
 
     @property
     def work(self) -> tuple[float, float]:
@@ -47,8 +45,8 @@ class Compiled(NamedTuple):
 
         NaN where only the numbers decide how often a loop runs.
         """
-        launches, moved = self.reading.work[:2]
-        return (nan, nan) if 0 in self.reading.trips else (launches, moved)
+        work, trips = parse(self.text)
+        return (nan, nan) if 0 in trips else work
 
 
 def compiled(traced: Traced, target: Target) -> Compiled:
@@ -57,16 +55,7 @@ def compiled(traced: Traced, target: Target) -> Compiled:
     lowered = traced.lower(lowering_platforms=(target.platform,))
     program = lowered.compile(options_for(target))
     seconds = time.monotonic() - start
-    return Compiled(seconds, bytes_needed(program), parse(program.as_text()), reduced(lowered))
-
-
-def reduced(lowered: Lowered) -> int:
-    """How many convolutions and products of a lowered program may be computed in fewer bits.
-
-    Accelerators compute float32 products in fewer bits unless each one asks for all of them.
-    """
-    products = re.findall(r"stablehlo\.(?:convolution|dot_general).*", lowered.as_text())
-    return sum("HIGHEST" not in product for product in products)
+    return Compiled(seconds, bytes_needed(program), program.as_text() or "")
 
 
 class Arithmetic(NamedTuple):
@@ -111,19 +100,6 @@ def arithmetic(space: Space, config: Config, architecture: Architecture) -> Arit
     return Arithmetic(2 * program_multiply_adds(whole.jaxpr), 2 * counted[0] / config.samples)
 
 
-class Fit(NamedTuple):
-    """The layout with the largest group that has room, or the smallest there is; its program."""
-
-    target: Target
-    plan: Plan
-    program: Compiled
-
-    @property
-    def fits(self) -> bool:
-        """Whether the program has room."""
-        return self.program.memory <= self.target.room
-
-
 def fit(
     space: Space,
     config: Config,
@@ -132,8 +108,11 @@ def fit(
     *,
     count: int = 1,
     batch: int | None = None,
-) -> Fit:
-    """Compile a run's program for 1 or 8 devices, in the largest group that their memory holds."""
+) -> tuple[Plan, Compiled]:
+    """The layout of a run with the largest group that has room, or the smallest, and its program.
+
+    The program is compiled for `count` devices, 1 or 8.
+    """
     layout = plan(batch=batch, devices=devices_of(target, count))
     if space.piecewise:
         layout = replace(layout, group=1, batch=1)
@@ -154,7 +133,7 @@ def fit(
         layout = largest_with_room(layout, target.room, needed)
     if layout not in programs:
         raise no_room(target, said)
-    return Fit(target, layout, programs[layout])
+    return layout, programs[layout]
 
 
 def compiled_alone(traced: Traced, target: Target) -> Compiled:
@@ -174,9 +153,7 @@ def no_room(target: Target, said: str) -> InputError:
     )
 
 
-def trace_network(
-    model: Model, shape: tuple[int, ...], config: Config, device: jax.Device
-) -> Traced:
+def trace_network(model: Model, shape: tuple[int, ...], config: Config, device: Device) -> Traced:
     """The program that scores a network, as JAX traces it; nothing is computed."""
     with precision(config):
         dtype = dtype_of(config)

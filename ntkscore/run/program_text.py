@@ -1,11 +1,13 @@
 """What a compiled program does, read from the text that XLA prints of it."""
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from math import prod
 from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
 
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = (.+?) ([a-z][a-z0-9\-]*)\((.*)$")
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
@@ -15,47 +17,9 @@ _CALLED = re.compile(
     r"(\{[^}]*\}|%[\w.\-]+)"
 )
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
-_CUSTOM = re.compile(r'custom_call_target="([^"]+)"')
 _FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "iota"}
 _STARTED = ("-done", "-update")
 """Ends of the names of operations that were counted when they were started."""
-
-
-class Work(NamedTuple):
-    """Work of a run of a program or a part; of branches the one that moves most.
-
-    Attributes:
-        launches: operations that a device starts one by one.
-        moved: bytes that they read and write.
-        choices: branches that are chosen between; on a GPU the host reads each choice.
-    """
-
-    launches: int = 0
-    moved: int = 0
-    choices: int = 0
-
-    def __add__(self, other: object) -> "Work":
-        if not isinstance(other, Work):
-            return NotImplemented
-        return Work(*(a + b for a, b in zip(self, other, strict=True)))
-
-    def times(self, count: int) -> "Work":
-        """The work of so many runs."""
-        return Work(*(count * each for each in self))
-
-
-class Reading(NamedTuple):
-    """What is in a program.
-
-    Attributes:
-        operations: how often each operation occurs, inside of fusions too; calls of libraries by
-            the library's name.
-        trips: how often each loop runs; 0 where only the numbers decide.
-    """
-
-    work: Work
-    operations: Mapping[str, int]
-    trips: tuple[int, ...]
 
 
 class _Instruction(NamedTuple):
@@ -76,48 +40,45 @@ class _Instruction(NamedTuple):
         return [name.strip(" {}%") for name in found]
 
 
-def parse(text: str) -> Reading:
-    """What a compiled program does.
+def parse(text: str) -> tuple[tuple[int, int], list[int]]:
+    """What a compiled program does, of branches the one that moves most.
+
+    Returns:
+        Operations that a device starts one by one, and bytes that they read and write; and how
+        often each loop runs, 0 where only the numbers decide.
 
     Example:
         >>> text = '''ENTRY %main (a: f32[2,3]) -> f32[2] {
         ...   %a = f32[2,3]{1,0} parameter(0)
         ...   ROOT %sum = f32[2]{0} fusion(%a), kind=kInput, calls=%fused
         ... }'''
-        >>> parse(text).work
-        Work(launches=1, moved=32, choices=0)
+        >>> parse(text)
+        ((1, 32), [])
     """
     computations, entry = _parsed(text)
-    operations: Counter[str] = Counter()
-    trips = []
-    for instructions in computations.values():
-        for each in instructions:
-            custom = _CUSTOM.search(each.rest) if each.operation == "custom-call" else None
-            operations[custom[1] if custom else each.operation] += 1
-            if each.operation == "while":
-                trips.append(_trips(each, computations))
+    every = (each for instructions in computations.values() for each in instructions)
+    trips = [_trips(each, computations) for each in every if each.operation == "while"]
 
     @cache
-    def work(name: str) -> Work:
-        total = Work()
+    def work(name: str) -> Int[np.ndarray, "2"]:
+        total = np.zeros(2, int)
         instructions = computations.get(name, [])
         sizes = {each.name: _bytes(each.type) for each in instructions}
         for each in instructions:
             if each.operation in _FREE or each.operation.endswith(_STARTED):
                 continue
             if each.operation == "conditional":
-                largest = max(map(work, each.called), key=lambda w: w.moved, default=Work())
-                total += largest + Work(choices=1)
+                total += max(map(work, each.called), key=lambda w: w[1], default=0)
             elif each.operation == "while":
-                body = sum(map(work, each.called), Work())
-                total += body.times(_trips(each, computations) or 1)
+                total += (_trips(each, computations) or 1) * sum(map(work, each.called))
             elif each.operation == "call":
-                total += sum(map(work, each.called), Work())
+                total += sum(map(work, each.called))
             else:
-                total += Work(1, _moved(each, sizes, computations))
+                total += 1, _moved(each, sizes, computations)
         return total
 
-    return Reading(work(entry), operations, tuple(trips))
+    launches, moved = work(entry).tolist()
+    return (launches, moved), trips
 
 
 def _trips(loop: _Instruction, computations: Mapping[str, Sequence[_Instruction]]) -> int:
