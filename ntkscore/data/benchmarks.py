@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ntkscore.data import nares
 from ntkscore.data.cell_index import cell_of_operations
@@ -27,18 +27,10 @@ Content = Any
 """A file's content, of the type that its format `holds`."""
 
 
-class Parsed(NamedTuple):
-    """A table as a format's parser finds it, with values still to be checked.
-
-    Attributes:
-        columns: data set, metric and seed of every column.
-        rows: a value per column, by the key of an architecture, in the order of the table.
-        targets: for an architecture without results of its own, the key of its representative.
-    """
-
-    columns: list[Column]
-    rows: dict[Hashable, Row]
-    targets: dict[Hashable, Hashable]
+Parsed = tuple[list[Column], dict[Hashable, Row], dict[Hashable, Hashable]]
+"""A table as a format's parser finds it, with values still to be checked: its columns; a row of
+values by the key of an architecture, in the order of the table; and, for an architecture without
+results of its own, the key of its representative."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +147,7 @@ def _parse_page(content: Content, path: Path) -> Parsed:
     targets: dict[Hashable, Hashable] = {
         index: _index(value, path) for index, value in cells.items() if index not in rows
     }
-    return Parsed(columns, rows, targets)
+    return columns, rows, targets
 
 
 def _parse_official(content: Content, path: Path) -> Parsed:
@@ -177,7 +169,7 @@ def _parse_official(content: Content, path: Path) -> Parsed:
                 ) from None
             rows.setdefault(_index(key, path), []).extend(values)
     ordered: dict[Hashable, Row] = {index: rows[index] for index in sorted(rows)}
-    return Parsed(columns, ordered, _isomorphs(path.with_name("meta.json")))
+    return columns, ordered, _isomorphs(path.with_name("meta.json"))
 
 
 def _isomorphs(path: Path) -> dict[Hashable, Hashable]:
@@ -197,7 +189,7 @@ def _parse_older(content: Content, path: Path) -> Parsed:
     columns, rows, targets = _parse_page(content, path)
     attacks = "fgsm", "pgd", "aa_apgd-ce", "aa_square"
     at_1 = {metric: metric_name(f"{metric}_1") for metric in attacks}
-    return Parsed([(d, at_1.get(metric, metric), None) for d, metric, _ in columns], rows, targets)
+    return [(d, at_1.get(metric, metric), None) for d, metric, _ in columns], rows, targets
 
 
 def _parse_radii(content: Content, path: Path) -> Parsed:
@@ -221,7 +213,7 @@ def _parse_radii(content: Content, path: Path) -> Parsed:
             raise altered(path, "per cents", f"{net!r} ({error})") from error
     page = path.with_name("acc.json")
     if not page.is_file():
-        return Parsed(columns, {cell: rows[cell] for cell in sorted(rows)}, {})
+        return columns, {cell: rows[cell] for cell in sorted(rows)}, {}
     others, own, targets = _parse_older(read_json(page, "acc")[0], page)
     more = [place for place, column in enumerate(others) if column not in columns]
     joined: dict[Hashable, Row] = {
@@ -229,7 +221,7 @@ def _parse_radii(content: Content, path: Path) -> Parsed:
         for cell, row in own.items()
         if cell in rows
     }
-    return Parsed(columns + [others[place] for place in more], joined, targets)
+    return columns + [others[place] for place in more], joined, targets
 
 
 def _index(value: object, path: Path) -> int:
@@ -285,7 +277,7 @@ def _parse_tiny(content: Content, path: Path) -> Parsed:
         if key in rows:
             raise altered(path, "one entry per genotype", f"two for {key}")
         rows[key] = row
-    return Parsed(_TINY_COLUMNS, rows, {})
+    return _TINY_COLUMNS, rows, {}
 
 
 FORMATS = (
@@ -359,7 +351,7 @@ FORMATS = (
         name="nares",
         files=nares.FILES,
         recognises=lambda content: isinstance(content, nares.Records),
-        parse=lambda content, path: Parsed(*nares.columns_and_rows(content, path), {}),
+        parse=nares.columns_and_rows,
         source=nares.SOURCE,
         holds="Records",
         by_any_name=True,

@@ -131,8 +131,8 @@ def _name(sizes: Sequence[int]) -> str:
 
 def columns_and_rows(
     records: Records, path: Path
-) -> tuple[list[tuple[str, str, int | None]], dict[Hashable, list[Any]]]:
-    """The columns that all networks have, and fractions by network.
+) -> tuple[list[tuple[str, str, int | None]], dict[Hashable, list[Any]], dict[Hashable, Hashable]]:
+    """The columns that all networks have, and fractions by network; none stands for another.
 
     The authors' code prints accuracies in per cent, and nothing says what the file has. So a column
     with an accuracy above 1 is in per cent.
@@ -156,7 +156,7 @@ def columns_and_rows(
         name: [accuracies[column] / units[column] for column in every]
         for name, accuracies in named.items()
     }
-    return [(*column, None) for column in every], rows
+    return [(*column, None) for column in every], rows, {}
 
 
 def check(path: Path) -> None:

@@ -327,7 +327,7 @@ def _checked(parsed: Parsed, path: Path) -> Parsed:
     if astray or not measured:
         found = f"a pointer to {astray[0]}, which has none" if astray else "no cells"
         raise altered(path, "cells with results of their own", found)
-    return Parsed(columns, measured, others)
+    return columns, measured, others
 
 
 def _are_cells(keys: Iterable[Hashable]) -> bool:

@@ -145,7 +145,7 @@ def test_csv_that_is_refused(
 
 def parse_list(content: dict[str, Any], path: Path) -> Parsed:
     rows = {entry["name"]: [entry["accuracy"]] for entry in content["entries"]}
-    return Parsed([("cifar10", "val_acc", None)], rows, {"twin": "b"})
+    return [("cifar10", "val_acc", None)], rows, {"twin": "b"}
 
 
 LIST = TableFormat(
