@@ -8,7 +8,7 @@ columns of its rows and the entries of a run's record.
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isnan, nan
@@ -185,9 +185,7 @@ class Space(Named, ABC):
         variables = self.draw(shape, seed, dtype)
         return self.model(shape, variables, code, jnp.asarray(images, dtype))
 
-    def trainable(
-        self, architecture: Architecture, seed: int = 0, dtype: "DTypeLike" = np.float32
-    ) -> "Trainable":
+    def trainable(self, architecture: Any, seed: int = 0, dtype: Any = np.float32) -> "Trainable":
         """The untrained network of an architecture, for training.
 
         Args:
@@ -210,9 +208,7 @@ class Space(Named, ABC):
         blank = np.zeros((1, *self.task.image_shape))
         return Trainable.of(self.network(architecture, blank, seed, dtype))
 
-    def trained_model(
-        self, architecture: Architecture, params: PyTree, statistics: PyTree
-    ) -> "Model":
+    def trained_model(self, architecture: Any, params: PyTree, statistics: PyTree) -> "Model":
         """A network at trained weights and statistics, for kernels and attacks.
 
         Args:
@@ -337,11 +333,10 @@ class Space(Named, ABC):
             found |= zip(names, values, strict=True)
         return found
 
-    def check_counted(self, names: Iterable[str], counted: Iterable[str]) -> None:
+    def check_counted(self, names: Iterable[str], counted: Collection[str]) -> None:
         """Refuse names that are none of the costs and counts."""
-        there = [*counted]
-        if unknown := [name for name in names if name not in there]:
-            expected = f"costs or counts of {self.name}, {', '.join(there)}"
+        if unknown := [name for name in names if name not in counted]:
+            expected = f"costs or counts of {self.name}, {', '.join(counted)}"
             raise InputError(expected, repr(unknown[0]), "name some of these")
 
     @property

@@ -113,7 +113,7 @@ class Run:
         """
         known = cost_table(map(self.space.key, self.networks), self.space.trained())
         if not known.empty:
-            self.space.check_counted(at_most, known)
+            self.space.check_counted(at_most, list(known))
             known = known[(known[list(at_most)] <= pd.Series(at_most, dtype=float)).all(axis=1)]
         if known.empty:
             bounds = bounds_in_words(at_most)
