@@ -55,7 +55,7 @@ def rows_by(
 ) -> pd.DataFrame:
     job = Scoring.of("synthetic", config, space=space)
     computed = calls.compute(job.space, job.config, job.draws, architectures, set(), plan)
-    rows = [row for call in computed for rows in call.rows_by_network for row in rows]
+    rows = [row for _, by_network in computed for rows in by_network for row in rows]
     key = next(iter(rows[0]))
     return pd.DataFrame(rows).sort_values([key, "rho", "kernel", "beta", "score"])
 

@@ -129,7 +129,7 @@ def test_a_score_does_not_depend_on_its_company(
     job = Scoring.of(data, CONFIG, space=SPACE, seeds=1)
     computed = calls.compute(job.space, CONFIG, job.draws, CELLS[::-1], set(), scorer.plan)
     together = {
-        rows[0]["cell"]: pd.DataFrame(rows) for call in computed for rows in call.rows_by_network
+        rows[0]["cell"]: pd.DataFrame(rows) for _, by_network in computed for rows in by_network
     }
     pd.testing.assert_frame_equal(alone, together[CELLS[1].index])
 
