@@ -23,7 +23,7 @@ from ntkscore.text import parse_fraction
 
 def printed(*arguments: object) -> pd.DataFrame:
     text = invoke("rank", *arguments, "--format", "csv").stdout
-    return pd.read_csv(StringIO(text), dtype={"digits": str})
+    return pd.read_csv(StringIO(text), dtype={"digits": str, "skips": str})
 
 
 @pytest.mark.thorough
@@ -67,7 +67,8 @@ def test_a_run_that_is_opened_is_the_run_that_was_scored(tmp_path: Path) -> None
     again = open_run(tmp_path / "run")
     pd.testing.assert_frame_equal(run.rows, again.rows)
     in_memory = ntkscore.score(["0", "01", "0110"], "synthetic", config, **how)
-    pd.testing.assert_frame_equal(run.rows, in_memory.rows, rtol=1e-4)
+    # In memory XLA may choose another library, which rounds differently.
+    pd.testing.assert_frame_equal(run.rows, in_memory.rows, rtol=1e-3, atol=1e-6)
     first = run.rank(rho=0.1)
     pd.testing.assert_frame_equal(first, again.rank(rho=0.1))
     pd.testing.assert_frame_equal(
