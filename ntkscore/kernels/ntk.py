@@ -91,7 +91,7 @@ def ntk(
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from ntkscore.model import Labels, Model, Sets
+        >>> from ntkscore import Model
         >>> linear = Model(lambda w, x: x @ w, jnp.ones((3, 2)))
         >>> ntk(linear, jnp.eye(3)[:2])
         Array([[2., 0.],
