@@ -4,42 +4,47 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from cells.costs import IMAGE_CHANNELS, ConvGroup, costs_of
 from cells.initializers import INITIALIZERS
 from cells.normalization import NORMALIZATIONS, measure_each
 from ntkscore import program_cache
 from ntkscore.errors import InputError
-from ntkscore.lazy import Array, jax, jnp
+from ntkscore.lazy import Array, Lazy, PyTree, jax, jnp
 from ntkscore.model import Model, Trainable
 from ntkscore.options import check_choices, check_least, option
 from ntkscore.space import Architecture, Space
 
 if TYPE_CHECKING:
+    from cells import rules
     from cells.passes import CellPasses
-    from cells.rules import Rules
     from ntkscore.model import Passes
+else:  # It imports JAX.
+    rules = Lazy("cells.rules")
 
-Variables = Any
+Code = PyTree
+"""An architecture as data."""
+Variables = PyTree
 """Weights, `params`, and the normalisations' `batch_stats`, named as flax names them."""
 STATISTICS = "batch_stats"
-Statistics = Any
+Statistics = PyTree
 """What a network's normalisations have stored, the part `batch_stats` of its variables."""
 
 
 WIDTH = "Width of the first stage; the others have twice and four times it."
 
 
-def init_option(*left_out: str) -> Any:
+def init_option(*left_out: str) -> str:
     """The field of the initialiser, one of `INITIALIZERS` but those left out."""
     names = lambda: tuple(name for name in INITIALIZERS if name not in left_out)  # noqa: E731
     return option("torch", "How weights are drawn.", choices=names)
 
 
-def bn_option() -> Any:
+def bn_option() -> str:
     """The field of the normalisation's mode."""
     return option(
         "calibrated",
@@ -95,12 +100,6 @@ class StagedSpace(Space):
                 "crop or pad the sides",
             )
 
-    @property
-    def of_layers(self) -> dict[str, Any]:
-        """Fields of `cells.rules.Rules`."""
-        task = self.task
-        return {"init_name": self.init, "bn": self.bn, "mean": task.mean, "std": task.std}
-
     def neighbours(self, architecture: Architecture) -> Sequence[Architecture]:
         """Other networks one step from an architecture, each in its canonical form."""
         here = self.canonical(architecture)
@@ -120,30 +119,31 @@ class StagedSpace(Space):
         groups, task = self.convolutions(architecture), self.task
         return costs_of(groups, task.num_classes, task.image_shape)
 
-    @abstractmethod
-    def rules(self, code: Any) -> "Rules":
+    def rules(self, code: Code) -> "rules.Rules":
         """Computations of an encoded network's layers."""
+        task = self.task
+        return rules.Rules(self.init, self.bn, mean=task.mean, std=task.std, code=code)
 
     @property
     @abstractmethod
-    def run(self) -> Callable[..., tuple[Any, ...]]:
+    def run(self) -> Callable[..., tuple[PyTree, ...]]:
         """The forward pass, of (rules, params, statistics, images).
 
         Its first output are the logits, its last one the statistics.
         """
 
-    def logits(self, variables: Variables, code: Any, points: Array) -> Array:
+    def logits(self, variables: Variables, code: Code, points: Array) -> Array:
         """Logits of an encoded network, without residuals."""
         own = replace(self.rules(code), with_residuals=False)
         return self.run(own, variables["params"], variables[STATISTICS], points)[0]
 
     @abstractmethod
-    def prepared(
-        self, code: Any, variables: Variables, images: Array | None
-    ) -> "tuple[Statistics, Passes | None]":
-        """Statistics, of these images where they are given; and passes, to be derived if None."""
+    def passes(
+        self, code: Code, variables: Variables, images: Array | None = None
+    ) -> "tuple[Passes | None, Statistics]":
+        """Passes, to be derived if None; and statistics, of these images where they are given."""
 
-    def training(self, architecture: Architecture) -> Callable[..., tuple[Array, Any]]:
+    def training(self, architecture: Architecture) -> Callable[..., tuple[Array, Statistics]]:
         """A known network's logits and new statistics, of (params, statistics, points, train=…).
 
         In training the batch's own mean and biased variance normalise, differentiated through, and
@@ -154,26 +154,28 @@ class StagedSpace(Space):
         known = replace(self.rules(code), training=True, with_residuals=False)
 
         def run(
-            params: Any, statistics: Any, points: Array, train: bool
+            params: PyTree, statistics: Statistics, points: Array, train: bool
         ) -> tuple[Array, Statistics]:
             logits, *_, new = self.run(replace(known, measure=train), params, statistics, points)
             return logits, new
 
         return run
 
-    def model(self, shape: Hashable, variables: Any, code: Any, images: Array) -> Model:
+    def model(self, shape: Hashable, variables: Variables, code: Code, images: Array) -> Model:
         """The network, in the mode `calibrated` with statistics of the clean images."""
         mode, statistics, passes = NORMALIZATIONS[self.bn], variables[STATISTICS], None
         if mode.live in (None, measure_each):
             calibrating = images if mode.calibrates else None
-            statistics, passes = self.prepared(code, variables, calibrating)
+            passes, statistics = self.passes(code, variables, calibrating)
 
-        def apply(params: Any, points: Array) -> Any:
+        def apply(params: PyTree, points: Array) -> Array:
             return self.logits({"params": params, STATISTICS: statistics}, code, points)
 
         return Model(apply, variables["params"], mode.coupled, passes)
 
-    def trainable(self, architecture: Any, seed: int = 0, dtype: Any = np.float32) -> Trainable:
+    def trainable(
+        self, architecture: Architecture, seed: int = 0, dtype: DTypeLike = np.float32
+    ) -> Trainable:
         """The untrained network of a cell, with batch normalisation as in training.
 
         Args:
@@ -197,13 +199,15 @@ class StagedSpace(Space):
             variables[STATISTICS],
         )
 
-    def trained_model(self, architecture: Any, params: Any, statistics: Any) -> Model:
+    def trained_model(
+        self, architecture: Architecture, params: PyTree, statistics: Statistics
+    ) -> Model:
         """A cell's network at trained weights and running statistics, with its fast passes."""
         cell = self.parse(architecture)
         code = jax.tree.map(jnp.asarray, self.encode(cell))
         # The mode `init` normalises by the stored statistics.
         stored = replace(self, bn="init")
-        _, passes = stored.prepared(code, {"params": params, STATISTICS: statistics}, None)
+        passes, _ = stored.passes(code, {"params": params, STATISTICS: statistics})
         # Here the cell is known, so that unused operations are not compiled.
         run = partial(self.training(cell), train=False)
         return Model(lambda params, x: run(params, statistics, x)[0], params, passes=passes)
@@ -221,24 +225,20 @@ class CellSpace(StagedSpace):
     def passes_class(self) -> "type[CellPasses]":
         """The forward and backward passes of an encoded cell."""
 
-    def passes(self, code: Any, variables: Variables, images: Array | None = None) -> "CellPasses":
-        """The passes of an encoded cell, with statistics of these images where they are given."""
-        given = variables["params"], variables[STATISTICS], images
-        return self.passes_class(self.rules(code), *given)
-
     @property
-    def run(self) -> Callable[..., tuple[Any, ...]]:
+    def run(self) -> Callable[..., tuple[PyTree, ...]]:
         """The forward pass, which also returns what the backward pass needs."""
         return self.passes_class.run
 
-    def prepared(
-        self, code: Any, variables: Variables, images: Array | None
-    ) -> "tuple[Statistics, CellPasses]":
+    def passes(
+        self, code: Code, variables: Variables, images: Array | None = None
+    ) -> "tuple[CellPasses, Statistics]":
         """The passes, and their statistics."""
-        fast = self.passes(code, variables, images)
-        return fast.statistics, fast
+        given = variables["params"], variables[STATISTICS], images
+        passes = self.passes_class(self.rules(code), *given)
+        return passes, passes.statistics
 
-    def draw(self, shape: Hashable, seed: int, dtype: Any) -> Variables:
+    def draw(self, shape: Hashable, seed: int, dtype: DTypeLike) -> Variables:
         """Weights, and statistics of mean 0 and variance 1, as a function of seed and shape alone.
 
         Weights are drawn in float32 whatever the dtype, so that both precisions share them.
@@ -248,10 +248,10 @@ class CellSpace(StagedSpace):
 
 
 @lru_cache
-def _drawing(space: CellSpace) -> Callable[[Hashable, Array], Any]:
+def _drawing(space: CellSpace) -> Callable[[Hashable, Array], Variables]:
     """A compiled function that draws the variables of the space's network from a key."""
 
-    def draw(_: Hashable, key: Array) -> Any:
+    def draw(_: Hashable, key: Array) -> Variables:
         return space.initial(key)
 
     # The program runs once, and optimising it takes four times as long as running it.

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from cells.normalization import measure_each
 from ntkscore import convolutions
 from ntkscore.convolutions import Window
 from ntkscore.grams import PRECISION, Images, kernel_gradients
@@ -47,21 +46,48 @@ class Norm(NamedTuple):
         return (z - self.mean) * self.factor + self.shift
 
 
-class InstanceNorm(NamedTuple):
-    """Normalisation of each image by its own mean and biased variance over the pixels."""
+class Layer(NamedTuple):
+    """A layer with weights in a backward pass; its gradients are a `ntkscore.model.LayerGradient`.
 
-    scale: Float[Array, " c"]
-    shift: Float[Array, " c"]
+    Attributes:
+        x: its input, (m, h, w, c); of a normalisation alone the standardised one.
+        g: the cotangent of its output; while it is computed, the output.
+        kernel: (k, k, c, d), which the layer multiplies by its gain; (k, k, 1, c) of a depthwise
+            convolution, (1, 1, c, o) of a linear layer; the scale (c,) of a normalisation alone.
+        norm: the normalisation behind the convolution.
+        gain, stride, dilation: of the convolution.
+        depthwise: whether each channel has a kernel of its own.
+        biased: whether it is a linear layer, with a bias.
+    """
 
-    def standardize(self, z: Images) -> Images:
-        mean, var = measure_each(z)
-        return (z - mean) * lax.rsqrt(var + EPSILON)
+    x: Array
+    g: Array
+    kernel: Array
+    norm: Norm | None = None
+    gain: float = 1.0
+    stride: int = 1
+    dilation: int = 1
+    depthwise: bool = False
+    biased: bool = False
 
-    def __call__(self, z: Images) -> Images:
-        return self.standardize(z) * self.scale + self.shift
+    @property
+    def gradients(self) -> Float[Array, "m k k c d"]:
+        """Each image's gradient of the weights."""
+        g = self.g if self.norm is None else self.g * self.norm.factor
+        x, g, size = self.x, self.gain * g, len(self.kernel)
+        if self.depthwise:
+            window = Window.square(size, self.stride, self.dilation)
+            rows = convolutions.gradients_of_each_channel(x, g, (size,) * 2, window)
+            return rows.reshape(len(x), size, size, 1, -1)
+        gradients = kernel_gradients(x, g, (size, size), (self.stride,) * 2)
+        return gradients.transpose(0, 1, 3, 2, 4)
 
-
-AnyNorm = Norm | InstanceNorm
+    @property
+    def first(self) -> Float[Array, " m"]:
+        """Each image's gradient of the kernel's first weight alone."""
+        norm = self.norm and Norm(*(leaf[..., :1] for leaf in self.norm))
+        corner = {"x": self.x[..., :1], "kernel": self.kernel[..., :1, :1], "g": self.g[..., :1]}
+        return self._replace(**corner, norm=norm).gradients[:, 0, 0, 0, 0]
 
 
 def convolve(
@@ -81,13 +107,14 @@ def trained_convolve(
 
 def _pull_convolve(stride: int, given: tuple[Array, Array], g: Array) -> tuple[Array, Array]:
     x, kernel = given
+    window = Window.square(len(kernel), stride)
     if platform() != "cpu":
         d_kernel = jax.vjp(lambda k: convolve(x, k, stride), kernel)[1](g)[0]
     elif stride == 1 and len(kernel) == 3 and kernel.shape[-1] <= FEW_CHANNELS:
         d_kernel = jnp.sum(kernel_gradients(x, g, (3, 3)), 0).transpose(0, 2, 1, 3)
     else:
         d_kernel = kernel_gradient(x, g, len(kernel), stride)
-    return transposed_convolve(g, kernel, x, stride), d_kernel
+    return convolutions.pull(g, kernel, window, x.shape[1:3]), d_kernel
 
 
 def kernel_gradient(
@@ -108,35 +135,9 @@ trained_convolve.defvjp(
 )
 
 
-def transposed_convolve(
-    g: Float[Array, "m h2 w2 d"],
-    kernel: Float[Array, "k k c d"],
-    x: Float[Array, "m h w c"],
-    stride: int,
-) -> Float[Array, "m h w c"]:
-    """The cotangent of `convolve`'s input x from the cotangent g of its output."""
-    return convolutions.pull(g, kernel, Window.square(len(kernel), stride), x.shape[1:3])
-
-
-def windows(x: Images, size: int, stride: int = 1, dilation: int = 1, outside: float = 0) -> list:
-    """The pixels under each place of a square window, row by row, (m, h2, w2, c) each.
-
-    Args:
-        x: images.
-        size: of the window's sides, an odd number.
-        stride: pixels from one window to the next.
-        dilation: pixels from one place of the window to the next.
-        outside: the value of pixels outside of the image.
-    """
-    return convolutions.shifts(x, (size,) * 2, Window.square(size, stride, dilation), outside)
-
-
-def depthwise(
-    x: Images, kernel: Float[Array, "k k 1 c"], stride: int = 1, dilation: int = 1
-) -> Float[Array, "m h2 w2 c"]:
-    """Convolution of each channel by its own kernel, padded as `convolve`."""
-    window = Window.square(len(kernel), stride, dilation, kernel.shape[-1])
-    return convolutions.convolve(x, kernel, window)
+def windows(x: Images, size: int, stride: int = 1, outside: float = 0) -> list[Images]:
+    """The pixels under each place of a square window, row by row; `outside` is around an image."""
+    return convolutions.shifts(x, (size,) * 2, Window.square(size, stride), outside)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -149,15 +150,6 @@ pulled_convolve.defvjp(
     lambda x, kernel, window: (convolutions.convolve(x, kernel, window), (x, kernel)),
     lambda window, given, g: (convolutions.pull(g, given[1], window, given[0].shape[1:3]), None),
 )
-
-
-def depthwise_gradients(
-    x: Images, g: Float[Array, "m h2 w2 c"], size: int, stride: int = 1, dilation: int = 1
-) -> Float[Array, "m k k 1 c"]:
-    """Each image's gradient of a kernel of `depthwise`."""
-    window = Window.square(size, stride, dilation)
-    rows = convolutions.gradients_of_each_channel(x, g, (size,) * 2, window)
-    return rows.reshape(len(x), size, size, 1, -1)
 
 
 def max_pool_3x3(x: Images, stride: int = 1) -> Float[Array, "m h2 w2 c"]:

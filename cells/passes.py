@@ -5,20 +5,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from cells import layers
-from cells.backward import Backward, Visitor
+from cells.backward import Backward
 from cells.rules import Outputs, Rules, Weights
-from cells.visitors import GramVisitor, WeightGradients
+from cells.visitors import grams_like, of_weights
 from ntkscore.grams import GramByKind, Images
 from ntkscore.model import Activations, Logits, Visit
 
 Residuals = TypeVar("Residuals")
+Pairs = list[tuple[Float[Array, "_ _ _ _ _"], Float[Array, "_ _ _ _ _"]]]
+"""Gradients at blocks' inputs, and signs at their outputs, blocks of a shape together."""
 
 
 class CellPasses(ABC, Generic[Residuals]):
@@ -32,7 +34,7 @@ class CellPasses(ABC, Generic[Residuals]):
             forward pass over these same images reuses that one.
     """
 
-    run: ClassVar[Callable[..., tuple[Array, Any, Any]]]
+    run: ClassVar[Callable[..., tuple[Array, PyTree, Weights]]]
     """Logits, residuals and statistics to store, of (rules, params, statistics, images)."""
 
     def __init__(
@@ -42,9 +44,9 @@ class CellPasses(ABC, Generic[Residuals]):
         statistics: Weights,
         images: Images | None = None,
     ) -> None:
-        self._rules: Any = rules
-        self.statistics: Any = statistics
-        self._first: Any = None
+        self.rules = rules
+        self.statistics = statistics
+        self._first: tuple[Weights, Images, Logits, Residuals] | None = None
         if images is not None:
             measuring = replace(rules, measure=True)
             logits, residuals, self.statistics = self.run(measuring, params, statistics, images)
@@ -54,7 +56,7 @@ class CellPasses(ABC, Generic[Residuals]):
         """Logits of images, pixels in [0, 1], and what the backward pass needs."""
         if self._first is not None and self._first[0] is params and self._first[1] is images:
             return self._first[2:]
-        logits, residuals, _ = self.run(self._rules, params, self.statistics, images)
+        logits, residuals, _ = self.run(self.rules, params, self.statistics, images)
         return logits, residuals
 
     def gradient(self, params: Weights, residuals: Residuals, cotangent: Logits) -> Images:
@@ -65,16 +67,16 @@ class CellPasses(ABC, Generic[Residuals]):
         self, params: Weights, residuals: Sequence[Residuals], cotangent: Logits, start: GramByKind
     ) -> tuple[Images, GramByKind]:
         """The gradient in the images, and Gram matrices by kind."""
-        visitor = GramVisitor(start) if start else Visitor()
-        back = Backward(self._rules, params, self.statistics, visitor, start)
+        visit = grams_like(start) if start else None
+        back = Backward(self.rules, params, self.statistics, visit, start)
         g = self.back(back, residuals, cotangent)
-        return g / jnp.asarray(self._rules.std, g.dtype), back.total
+        return g / jnp.asarray(self.rules.std, g.dtype), back.total
 
     def layers(
         self, params: Weights, residuals: Residuals, cotangent: Logits, visit: Visit
     ) -> PyTree:
         """Apply a function to each layer's weight gradients; layers along the first axis."""
-        back = Backward(self._rules, params, self.statistics, WeightGradients(visit))
+        back = Backward(self.rules, params, self.statistics, of_weights(visit))
         self.back(back, [residuals], cotangent)
         return jax.tree.map(lambda *parts: jnp.concatenate(parts), *back.outputs)
 
@@ -85,20 +87,18 @@ class CellPasses(ABC, Generic[Residuals]):
         rectified = self.activations(params, residuals).rectified
         return [(count, x, jax.nn.relu(x)) for count, x in rectified]
 
-    def pullbacks(
-        self, params: Weights, residuals: Residuals, key: PRNGKeyArray
-    ) -> list[tuple[Float[Array, "_ _ _ _ _"], Float[Array, "_ _ _ _ _"]]]:
+    def pullbacks(self, params: Weights, residuals: Residuals, key: PRNGKeyArray) -> Pairs:
         """Pull random signs at each block's output to its input: gradients there, and signs."""
         keys = map(partial(jax.random.fold_in, key), itertools.count())
         signs = lambda like: jax.random.rademacher(  # noqa: E731
             next(keys), like.shape, like.dtype
         )
-        return self.pull_blocks(Backward(self._rules, params, self.statistics), residuals, signs)
+        return self.pull_blocks(Backward(self.rules, params, self.statistics), residuals, signs)
 
     def unnormalized(self, params: Weights, points: Images) -> Logits:
         """Logits without the images' normaliser and the layers' normalisations."""
-        colours = len(self._rules.mean)
-        rules = replace(self._rules, mean=(0.0,) * colours, std=(1.0,) * colours, bn="init")
+        colours = len(self.rules.mean)
+        rules = replace(self.rules, mean=(0.0,) * colours, std=(1.0,) * colours, bn="init")
         return self.run(rules, params, layers.neutral(self.statistics), points)[0]
 
     def standardized(
@@ -109,7 +109,7 @@ class CellPasses(ABC, Generic[Residuals]):
         The batches are images after the normaliser. The third output is Σ ln σ, where σ² is the
         mean over the channels of a normalisation's variance.
         """
-        rules = replace(self._rules, bn="calibrated", init_name="torch")
+        rules = replace(self.rules, bn="calibrated", init_name="torch")
         mean, std = (jnp.asarray(each, points.dtype) for each in (rules.mean, rules.std))
         unused = jax.tree.map(jnp.ones_like, self.statistics)
         measuring = replace(rules, measure=True)
@@ -131,11 +131,11 @@ class CellPasses(ABC, Generic[Residuals]):
     @abstractmethod
     def pull_blocks(
         self, back: Backward, residuals: Residuals, signs: Callable[[Array], Array]
-    ) -> list[tuple[Float[Array, "_ _ _ _ _"], Float[Array, "_ _ _ _ _"]]]:
+    ) -> Pairs:
         """Gradients at the blocks' inputs, and signs at their outputs, blocks of a shape together.
 
         Args:
-            back: without a visitor.
+            back: which visits no layer.
             residuals: of a forward pass.
             signs: random ones, of an array's shape.
         """

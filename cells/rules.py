@@ -1,27 +1,24 @@
 """Computations of layers, by initialiser and normalisation mode."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
-from cells import layers
-from cells.backward import Layer, Tape
 from cells.initializers import gain
-from cells.layers import AnyNorm, InstanceNorm, Norm
+from cells.layers import Layer, Norm, pulled_convolve, trained_convolve
 from cells.normalization import NORMALIZATIONS, measure, measure_each
+from ntkscore import convolutions
 from ntkscore.convolutions import Window
 from ntkscore.grams import PRECISION, Images
 
 Outputs = Float[Array, "m h2 w2 d"]
 """Outputs of a convolution, which may change the images' size."""
-Weights = Mapping[str, Any]
-Statistics = Mapping[str, Array]
-"""The stored `mean` and `var` of a normalisation."""
+Weights = Mapping[str, PyTree]
+"""Weights by name, or the stored `mean` and `var` of normalisations."""
 MOMENTUM = 0.1
 """Weight of a batch's statistics in the running ones after it, PyTorch's default."""
 
@@ -40,8 +37,10 @@ class Rules:
             unbiased variance. Else the running ones normalise.
         with_residuals: whether a backward pass of ours follows; else JAX may differentiate, for
             which nothing is gathered.
-        tape: of a backward pass, which notes the layers with weights (`cells.backward.Backward`).
+        note: of a backward pass, which is given each layer with weights, and returns its output
+            (`cells.backward.Backward`).
         mean, std: the images' normaliser, in pixel units [0, 1].
+        code: the architecture, where it is data.
     """
 
     init_name: str = "torch"
@@ -49,9 +48,10 @@ class Rules:
     measure: bool = False
     training: bool = False
     with_residuals: bool = True
-    tape: Tape | None = None
+    note: Callable[[Layer], Array] | None = None
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    code: PyTree = None
 
     def normalized(self, images: Images) -> Images:
         """Images after the normaliser."""
@@ -67,32 +67,29 @@ class Rules:
         """The factor on a kernel in the forward pass."""
         return gain(self.init_name, kernel.shape)
 
-    def norm(self, weights: Weights, statistics: Any) -> AnyNorm:
-        """A normalisation by each image's own statistics or by stored ones, as the mode says."""
-        if self.instance:
-            return InstanceNorm(weights["scale"], weights["shift"])
+    def norm(self, weights: Weights, statistics: Weights) -> Norm:
+        """A normalisation by stored statistics."""
         return Norm(weights["scale"], weights["shift"], statistics["mean"], statistics["var"])
 
-    def normalize(self, z: Images, weights: Weights, statistics: Any) -> tuple[Images, Any]:
+    def normalize(self, z: Images, weights: Weights, statistics: Weights) -> tuple[Images, Weights]:
         """The normalised images, and the statistics to store."""
-        if self.training:
+        live = None if self.training else NORMALIZATIONS[self.bn].live
+        if self.training and self.measure:
             return self._trained(z, weights, statistics)
-        live = NORMALIZATIONS[self.bn].live
-        if live is not None and not self.instance:
-            return Norm(weights["scale"], weights["shift"], *live(z))(z), statistics
         if self.measure:
             # Calibrated statistics are constants: no gradient passes through the measurement.
             mean, var = lax.stop_gradient(measure(z))
             statistics = {"mean": mean, "var": var}
         norm = self.norm(weights, statistics)
-        if self.tape is None:
+        if live is not None:
+            norm = Norm(norm.scale, norm.shift, *live(z))
+        if self.note is None and not self.instance:
             return norm(z), statistics
         standard = norm.standardize(z)
-        return self.tape.note(standard * norm.scale + norm.shift, Layer(standard)), statistics
+        y = standard * norm.scale + norm.shift
+        return self.note(Layer(standard, y, norm.scale)) if self.note else y, statistics
 
-    def _trained(self, z: Images, weights: Weights, statistics: Any) -> tuple[Images, Any]:
-        if not self.measure:
-            return self.norm(weights, statistics)(z), statistics
+    def _trained(self, z: Images, weights: Weights, statistics: Weights) -> tuple[Images, Weights]:
         mean = jnp.mean(z, (0, 1, 2))
         var = jnp.mean(jnp.square(z - mean), (0, 1, 2))
         count = z.size // z.shape[-1]
@@ -102,40 +99,46 @@ class Rules:
         return self.norm(weights, {"mean": mean, "var": var})(z), new
 
     def convolve(
-        self, x: Images, kernel: Array, stride: int = 1, norm: Norm | None = None
+        self,
+        x: Images,
+        kernel: Array,
+        stride: int = 1,
+        dilation: int = 1,
+        depthwise: bool = False,
+        norm: Norm | None = None,
     ) -> Outputs:
-        """A convolution by a stored kernel times its gain; on a tape, a normalisation behind it."""
-        if self.tape is None:
-            convolve = layers.trained_convolve if self.training else layers.convolve
-            return convolve(x, self.gain(kernel) * kernel, stride)
-        window = Window.square(len(kernel), stride)
-        y: Any = layers.pulled_convolve(x, self.gain(kernel) * kernel, window)
-        return self.tape.note(
-            y if norm is None else norm(y), Layer(x, kernel, norm, self.gain(kernel), stride)
-        )
+        """A convolution by a stored kernel times its gain.
 
-    def depthwise(self, x: Images, kernel: Array, stride: int, dilation: int) -> Outputs:
-        """A convolution of each channel by its own kernel times its gain."""
+        Args:
+            x: images.
+            kernel: (k, k, c, d); (k, k, 1, c) where each channel has a kernel of its own.
+            stride, dilation: in pixels.
+            depthwise: whether each channel has a kernel of its own.
+            norm: a normalisation behind it, of a backward pass, which sees the two as one layer.
+        """
         gain = self.gain(kernel)
-        if self.tape is None:
-            return layers.depthwise(x, gain * kernel, stride, dilation)
-        window = Window.square(len(kernel), stride, dilation, kernel.shape[-1])
-        layer = Layer(x, kernel, None, gain, stride, dilation, depthwise=True)
-        return self.tape.note(layers.pulled_convolve(x, gain * kernel, window), layer)
+        window = Window.square(len(kernel), stride, dilation, kernel.shape[-1] if depthwise else 1)
+        if self.note:
+            y: PyTree = pulled_convolve(x, gain * kernel, window)
+            y = norm(y) if norm else y
+            return self.note(Layer(x, y, kernel, norm, gain, stride, dilation, depthwise))
+        if self.training and not depthwise:
+            return trained_convolve(x, gain * kernel, stride)
+        return convolutions.convolve(x, gain * kernel, window)
 
     def conv_norm(
-        self, x: Images, weights: Weights, statistics: Any, stride: int = 1
-    ) -> tuple[Outputs, Any, Outputs]:
+        self, x: Images, weights: Weights, statistics: Weights, stride: int = 1
+    ) -> tuple[Outputs, Weights, Outputs]:
         """Convolution and normalisation; the statistics to store, and the convolution's output."""
         if self.training and not self.measure:
             # The known factor multiplies the kernel, which is smaller than the images.
-            norm: Any = self.norm(weights, statistics)
+            norm = self.norm(weights, statistics)
             shift = norm.shift - norm.mean * norm.factor
             y = self.convolve(x, weights["kernel"] * norm.factor, stride) + shift
             return y, statistics, y  # JAX differentiates, so nothing reads the third output.
-        if self.tape and not self.instance:  # A visitor sees the two as one layer.
+        if self.note and not self.instance:
             norm = self.norm(weights, statistics)
-            y = self.convolve(x, weights["kernel"], stride, norm)
+            y = self.convolve(x, weights["kernel"], stride, norm=norm)
             return y, statistics, y
         z = self.convolve(x, weights["kernel"], stride)
         return *self.normalize(z, weights, statistics), z
@@ -144,7 +147,7 @@ class Rules:
         """`convolve` of a ReLU."""
         return self.convolve(jax.nn.relu(x), kernel)
 
-    def relu_conv_norm(self, x: Images, *layer: Any) -> tuple[Outputs, Any, Outputs]:
+    def relu_conv_norm(self, x: Images, *layer: PyTree) -> tuple[Outputs, Weights, Outputs]:
         """`conv_norm` of a ReLU."""
         return self.conv_norm(jax.nn.relu(x), *layer)
 
@@ -152,7 +155,7 @@ class Rules:
         """A linear layer by a stored kernel times its gain, and its bias."""
         kernel, gain = weights["kernel"], self.gain(weights["kernel"])
         y = jnp.matmul(x, gain * kernel, precision=PRECISION) + weights["bias"]
-        if self.tape is None:
+        if self.note is None:
             return y
-        layer = Layer(x[:, None, None], kernel[None, None], gain=gain, biased=True)
-        return self.tape.note(y[:, None, None], layer)[:, 0, 0]
+        at_a_pixel = x[:, None, None], y[:, None, None], kernel[None, None]
+        return self.note(Layer(*at_a_pixel, gain=gain, biased=True))[:, 0, 0]

@@ -32,7 +32,7 @@ class Timm(Candidates):
         """The networks on the space's images, each made when it is asked for."""
         return _Models(self)
 
-    def parse(self, text: Any) -> str:
+    def parse(self, text: object) -> str:
         """A name that timm knows."""
         if not _timm().is_model(str(text)):
             near = difflib.get_close_matches(str(text), _timm().list_models(), 3, 0)
@@ -62,7 +62,7 @@ class _Models(dict[str, Model]):
         class Normalised(nn.Module):
             """A network of normalised pixels."""
 
-            def __init__(self, network: nn.Module, mean: Any, std: Any) -> None:
+            def __init__(self, network: nn.Module, mean: tuple, std: tuple) -> None:
                 super().__init__()
                 self.network = network
                 self.register_buffer("mean", torch.tensor(mean)[:, None, None])

@@ -77,10 +77,10 @@ def cell(edges, before, w, s, stride):
     return jnp.concatenate(nodes[2:], -1)
 
 
-def network(params, stats, genotype, shape, x):
+def network(params, stats, genotype, space, x):
     """Logits of normalised images, cell by cell, as the public code computes them."""
     a = b = bn(conv(x, params["stem"]["kernel"]), params["stem"], stats["stem"])
-    for stage, cells in enumerate(shape.normal_cells):
+    for stage, cells in enumerate(space.normal_cells):
         before = None
         if stage:
             w, s = params[f"reduction_{stage}"], stats[f"reduction_{stage}"]
@@ -108,7 +108,7 @@ def unstacked(tree, genotype=None):
     """Weights or statistics with lists in place of stacks, and without the stem's zero rows.
 
     Args:
-        tree: as `cells.darts.network.draw` returns it.
+        tree: of variables as `cells.darts.network.draw` returns them.
         genotype: if given, weights of operations that it lacks are left out.
     """
 

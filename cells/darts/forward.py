@@ -10,35 +10,25 @@ place 6t + 4: its input s₁ is made of the four nodes of the cell before it, fr
 of those of the one before that, from place 6(t − 1) on.
 """
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
-from cells.choice import add_at, at, choose, scan_edges
+from cells.choice import at, reading, run_edges
 from cells.darts.genotype import OPERATIONS, TARGETS
-from cells.darts.network import (
-    INPUTS,
-    NODES,
-    STEM,
-    Code,
-    Shape,
-    factorized_reduce,
-    operate,
-)
+from cells.darts.network import INPUTS, NODES, STEM, factorized_reduce, operate
 from cells.rules import Outputs, Rules, Weights
 from ntkscore.grams import Images
 
 STEP = INPUTS + NODES
 """Places of a cell."""
-BOTH = 2 * len(OPERATIONS)
-"""Operations of a reduction cell, those of stride 1 before those of stride 2."""
-Digits = Int[Array, "8"] | Int[np.ndarray, "8"]
+EDGE_TARGETS = np.array(TARGETS, np.int32)
 Places = Float[Array, "k m h w c"]
 
 
@@ -61,25 +51,16 @@ class Residuals(NamedTuple):
     reduction_middles: list[Places]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellRules(Rules):
-    """Computations of the layers of one genotype's network.
+def preprocess(
+    rules: Rules, x: Images, weights: Weights, stored: Weights
+) -> tuple[Outputs, Weights]:
+    """ReLU, 1×1 convolution and normalisation."""
+    return rules.relu_conv_norm(x, weights, stored)[:2]
 
-    Attributes:
-        shape: of the network.
-        code: operation and source of each edge.
-    """
 
-    shape: Shape
-    code: Code
-
-    def preprocess(self, x: Images, weights: Weights, stored: Any) -> tuple[Outputs, Any]:
-        """ReLU, 1×1 convolution and normalisation."""
-        return self.relu_conv_norm(x, weights, stored)[:2]
-
-    def head(self, x: Images, weights: Weights) -> Float[Array, "m o"]:
-        """Logits of the last cell's output."""
-        return self.dense(jnp.mean(x, (1, 2)), weights)
+def head(rules: Rules, x: Images, weights: Weights) -> Float[Array, "m o"]:
+    """Logits of the last cell's output."""
+    return rules.dense(jnp.mean(x, (1, 2)), weights)
 
 
 def merged(nodes: Places, first: int | Int[Array, ""]) -> Outputs:
@@ -93,72 +74,65 @@ def split(x: Images) -> Float[Array, "k m h w d"]:
     return jnp.moveaxis(x.reshape(*x.shape[:-1], NODES, -1), -2, 0)
 
 
+def last_outputs(nodes: Places) -> tuple[Outputs, Outputs]:
+    """Outputs of the last two cells of a stage, or of the one before it, the nearer last."""
+    return merged(nodes, len(nodes) - NODES - STEP), merged(nodes, len(nodes) - NODES)
+
+
 def read_from(t: Int[Array, ""], k: int) -> Int[Array, ""]:
     """The place of the four nodes that input k of cell t comes from."""
     return STEP * jnp.maximum(t - 1 + k, 0)
 
 
-def padded_stem(x: Images, channels: int) -> Outputs:
-    """The stem's output with as many channels as a cell's, the last of them zero."""
-    return jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, (NODES - STEM) * channels)))
-
-
 def run_stage(
-    rules: CellRules,
-    entering: Places,
-    downsampled: Images | None,
-    weights: Weights,
-    stored: Weights,
-) -> tuple[Float[Array, "p m h w c"], Any, Weights]:
+    rules: Rules, before: tuple[Images, Images], weights: Weights, stored: Weights
+) -> tuple[Places, Places, Weights]:
     """All nodes of a stage, its residuals between rounds, and its statistics.
 
     Args:
         rules: of the network.
-        entering: the first four nodes.
-        downsampled: the first cell's first input, where a reduction cell precedes.
+        before: the outputs of the two cells before it, the nearer last; behind a reduction cell the
+            other has twice the size, and the first cell's first input is made of half its pixels.
         weights, stored: of the stage.
     """
-    cells = len(weights["input_1"]["scale"])
+    cells, entering, new = len(weights["input_1"]["scale"]), split(before[1]), {}
     nodes = jnp.zeros((NODES + STEP * cells, *entering.shape[1:]), entering.dtype)
     nodes = nodes.at[:NODES].set(entering)
-    nodes = nodes if downsampled is None else nodes.at[NODES].set(downsampled)
-    skip = downsampled is not None
-    branches = [partial(operate, index, 1, rules) for index in range(len(OPERATIONS))]
+    if "halving" in weights:
+        halving = weights["halving"], stored["halving"]
+        halved, new["halving"] = factorized_reduce(rules, before[0], *halving)
+        nodes = nodes.at[NODES].set(halved)
+    branches = [reading(partial(operate, index, 1, rules)) for index in range(len(OPERATIONS))]
 
-    def edge(carry: Array, given: Any, first: Array) -> tuple[Array, Any]:
-        index, source, target, *layer = given
-        y, statistics, middle = choose(index, branches, at(carry, first + source), *layer)
-        return add_at(carry, first + target, y), (statistics, middle)
+    def add_input(nodes: Array, t: Array, k: int, layer: PyTree) -> tuple[Array, Weights]:
+        """The nodes with input k of cell t, and its statistics."""
+        place = NODES + STEP * t + k
+        compute = lambda nodes: preprocess(rules, merged(nodes, read_from(t, k)), *layer)  # noqa: E731
+        if k or "halving" not in weights:
+            y, new = compute(nodes)
+        else:
+            keep = lambda nodes: (at(nodes, place), layer[1])  # noqa: E731
+            y, new = lax.cond(t == 0, keep, compute, nodes)
+        return lax.dynamic_update_index_in_dim(nodes, y, place, 0), new
 
-    def of_input(k: int, t: Array, layer: Any, nodes: Array) -> tuple[Images, Any]:
-        return rules.preprocess(merged(nodes, read_from(t, k)), *layer)
-
-    def cell(nodes: Array, given: Any) -> tuple[Array, Any]:
+    def cell(nodes: Array, given: PyTree) -> tuple[Array, PyTree]:
         t, of_inputs, of_edges = given
-        first, new = NODES + STEP * t, {}
+        measured = {}
         for k, layer in of_inputs.items():
-            compute = partial(of_input, k, t, layer)
-            if skip and k == 0:
-                keep = lambda nodes, k=k, layer=layer: (at(nodes, first + k), layer[1])  # noqa: E731
-                y, new[k] = lax.cond(t == 0, keep, compute, nodes)
-            else:
-                y, new[k] = compute(nodes)
-            nodes = lax.dynamic_update_index_in_dim(nodes, y, first + k, 0)
-        operations, sources = rules.code["normal"].T
-        edges = operations, sources, np.array(TARGETS, np.int32), *of_edges
-        nodes, outputs = scan_edges(lambda carry, e: edge(carry, e, first), nodes, edges)
-        return nodes, (new, *outputs)
+            nodes, measured[k] = add_input(nodes, t, k, layer)
+        edges = *rules.code["normal"].T, EDGE_TARGETS, *of_edges
+        nodes, outputs = run_edges(branches, nodes, NODES + STEP * t, edges)
+        return nodes, (measured, *outputs)
 
-    given = stage_layers(weights, stored)
-    nodes, (of_inputs, of_edges, middles) = lax.scan(cell, nodes, given)
-    new = {"edges": of_edges}
+    nodes, outputs = lax.scan(cell, nodes, stage_layers(weights, stored))
+    of_inputs, new["edges"], middles = outputs
     for k, statistics in of_inputs.items():
-        drop = skip and k == 0
-        new[f"input_{k}"] = jax.tree.map(lambda leaf, drop=drop: leaf[int(drop) :], statistics)
+        first = int(k == 0 and "halving" in weights)
+        new[f"input_{k}"] = jax.tree.map(itemgetter(slice(first, None)), statistics)
     return nodes, middles, new
 
 
-def stage_layers(weights: Weights, stored: Weights) -> Any:
+def stage_layers(weights: Weights, stored: Weights) -> PyTree:
     """A stage's layers with one entry for each cell, to scan over, and the cells' numbers.
 
     Args:
@@ -166,23 +140,18 @@ def stage_layers(weights: Weights, stored: Weights) -> Any:
             comes from elsewhere, its entry is zeros.
     """
     cells = len(weights["input_1"]["scale"])
-    inputs = {}
-    for k in range(INPUTS):
-        if f"input_{k}" in weights:
-            layer = weights[f"input_{k}"], stored[f"input_{k}"]
-            missing = cells - len(layer[0]["scale"])
-            inputs[k] = jax.tree.map(
-                lambda leaf, missing=missing: jnp.pad(
-                    leaf, [(missing, 0)] + [(0, 0)] * (leaf.ndim - 1)
-                ),
-                layer,
-            )
+
+    def padded(leaf: Array) -> Array:
+        return jnp.pad(leaf, [(cells - len(leaf), 0)] + [(0, 0)] * (leaf.ndim - 1))
+
+    names = {k: f"input_{k}" for k in range(INPUTS) if f"input_{k}" in weights}
+    inputs = {k: jax.tree.map(padded, (weights[name], stored[name])) for k, name in names.items()}
     return np.arange(cells, dtype=np.int32), inputs, (weights["edges"], stored["edges"])
 
 
 def run_reduction(
-    rules: CellRules, before: tuple[Images, Images], weights: Weights, stored: Weights
-) -> tuple[Array, Array, Array, Weights]:
+    rules: Rules, before: tuple[Images, Images], weights: Weights, stored: Weights
+) -> tuple[Places, Places, Places, Weights]:
     """The inputs, nodes, residuals between rounds, and statistics of a reduction cell.
 
     Args:
@@ -193,64 +162,53 @@ def run_reduction(
     inputs, new = [], {}
     for k, x in enumerate(before):
         name = f"input_{k}"
-        y, new[name] = rules.preprocess(x, weights[name], stored[name])
+        y, new[name] = preprocess(rules, x, weights[name], stored[name])
         inputs.append(y)
     big = jnp.stack(inputs)
-    nodes = jnp.zeros((NODES, *big[:, :, ::2, ::2].shape[1:]), big.dtype)
-
-    def branch(place: int) -> Any:
-        stride, index = divmod(place, len(OPERATIONS))
-        run = partial(operate, index, stride + 1, rules)
-        if stride:
-            return lambda nodes, source, *layer: run(at(big, source), *layer)
-        return lambda nodes, source, *layer: run(at(nodes, source - INPUTS), *layer)
-
-    branches = [branch(place) for place in range(BOTH)]
-
-    def edge(nodes: Array, given: Any) -> tuple[Array, Any]:
-        place, source, target, *layer = given
-        y, statistics, middle = choose(place, branches, nodes, source, *layer)
-        return add_at(nodes, target - INPUTS, y), (statistics, middle)
-
-    places, sources = reduction_places(rules.code)
-    targets = np.array(TARGETS, np.int32)
-    edges = places, sources, targets, weights["edges"], stored["edges"]
-    nodes, (new["edges"], middles) = scan_edges(edge, nodes, edges)
+    # The inputs' places among nodes of half the size stay empty.
+    nodes = jnp.zeros((STEP, *big[:, :, ::2, ::2].shape[1:]), big.dtype)
+    branches = [
+        reading(partial(operate, index, stride, rules), others)
+        for stride, others in ((1, None), (2, big))
+        for index in range(len(OPERATIONS))
+    ]
+    edges = *reduction_code(rules.code), EDGE_TARGETS, weights["edges"], stored["edges"]
+    nodes, (new["edges"], middles) = run_edges(branches, nodes, 0, edges)
     return big, nodes, middles, new
 
 
-def reduction_places(code: Code) -> tuple[Digits, Digits]:
-    """Places in a reduction cell's operations, and sources: an edge from an input has stride 2."""
+def reduction_code(code: Weights) -> tuple[Array, Array]:
+    """Operations of a reduction cell, those of stride 2 behind the others, and their sources.
+
+    An edge from an input has stride 2.
+    """
     operations, sources = code["reduce"].T
     strided = (sources < INPUTS).astype(operations.dtype)
     return operations + len(OPERATIONS) * strided, sources
 
 
 def run(
-    rules: CellRules, params: Weights, stored: Any, images: Images
-) -> tuple[Float[Array, "m o"], Residuals, Any]:
+    rules: Rules, params: Weights, stored: Weights, images: Images
+) -> tuple[Float[Array, "m o"], Residuals, Weights]:
     """Logits of images (pixels in [0, 1]), residuals, and the statistics to store."""
     normalised, new = rules.normalized(images), {}
     stem, new["stem"], _ = rules.conv_norm(normalised, params["stem"], stored["stem"])
-    last = padded_stem(stem, rules.shape.channels)
-    stages, middles, inputs, reduction_middles = [], [], [], []
-    previous = last
+    # As many channels as a cell's output, the last of them zero.
+    last = jnp.pad(stem, [(0, 0)] * 3 + [(0, stem.shape[-1] * (NODES - STEM) // STEM)])
+    residuals = Residuals(normalised, [], [], [], [])
+    before = last, last
     for stage in range(3):
-        entering, downsampled, name = split(last), None, f"stage_{stage}"
-        of_stage, of_norms = params[name], stored[name]
         if stage:
-            cell = f"reduction_{stage}"
-            of_cell = params[cell], stored[cell]
-            big, entering, middle, new[cell] = run_reduction(rules, (previous, last), *of_cell)
-            inputs.append(big)
-            reduction_middles.append(middle)
-            layer = of_stage["halving"], of_norms["halving"]
-            downsampled, statistics = factorized_reduce(rules, last, *layer)
-        nodes, middle, new[name] = run_stage(rules, entering, downsampled, of_stage, of_norms)
-        if stage:
-            new[name]["halving"] = statistics
-        stages.append(nodes)
-        middles.append(middle)
-        previous, last = (merged(nodes, len(nodes) - k * STEP - NODES) for k in (1, 0))
-    residuals = Residuals(normalised, stages, middles, inputs, reduction_middles)
-    return rules.head(last, params["head"]), residuals, new
+            name = f"reduction_{stage}"
+            big, nodes, middles, new[name] = run_reduction(
+                rules, before, params[name], stored[name]
+            )
+            residuals.inputs.append(big)
+            residuals.reduction_middles.append(middles)
+            before = before[1], merged(nodes, INPUTS)
+        name = f"stage_{stage}"
+        nodes, middles, new[name] = run_stage(rules, before, params[name], stored[name])
+        residuals.stages.append(nodes)
+        residuals.middles.append(middles)
+        before = last_outputs(nodes)
+    return head(rules, before[1], params["head"]), residuals, new

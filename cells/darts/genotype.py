@@ -11,12 +11,13 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import comb, prod
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 
 from cells.darts.published import PUBLISHED
 from ntkscore.errors import InputError
+from ntkscore.lazy import PyTree
 
 OPERATIONS = (
     "none",
@@ -45,15 +46,11 @@ SHORT = "Genotype(normal=[('sep_conv_3x3', 0), …], reduce=[…])"
 QUOTES = str.maketrans("‘’“”`´", "''''''")
 
 
-class GenotypeError(InputError):
-    """A value that is not a genotype; the message says what is wrong with it, and where."""
-
-
-def _edge(edge: Any, number: int, cell: str, at: str) -> Edge:
+def _edge(edge: object, number: int, cell: str, at: str) -> Edge:
     """An edge as numbers, its operation given by name or by number."""
     of, target = f"edge {number + 1} of {cell}", TARGETS[number]
     if not isinstance(edge, (tuple, list)) or len(edge) != 2:
-        raise GenotypeError(
+        raise InputError(
             f"{of} as an operation and its input, such as ('sep_conv_3x3', 0)",
             f"{edge!r}{at}",
             "correct it",
@@ -62,13 +59,13 @@ def _edge(edge: Any, number: int, cell: str, at: str) -> Edge:
     if isinstance(operation, str) and operation in OPERATIONS:
         operation = OPERATIONS.index(operation)
     if not _is_in(operation, len(OPERATIONS)):
-        raise GenotypeError(
+        raise InputError(
             f"{of} with one of the operations {', '.join(OPERATIONS)}",
             f"{operation!r}{at}",
             "check its spelling",
         )
     if not _is_in(source, target):
-        raise GenotypeError(
+        raise InputError(
             f"{of} with an input from 0 to {target - 1}, since it ends in node {target}",
             f"{source!r}{at}",
             "let it read an earlier node",
@@ -76,18 +73,18 @@ def _edge(edge: Any, number: int, cell: str, at: str) -> Edge:
     return int(operation), int(source)
 
 
-def _is_in(value: Any, bound: int) -> bool:
+def _is_in(value: object, bound: int) -> TypeGuard[int]:
     """Whether a value is a whole number from 0 to the bound, which it does not reach."""
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     return whole and 0 <= int(value) < bound
 
 
-def _edges(edges: Any, cell: str, places: Sequence[int] = ()) -> tuple[Edge, ...]:
+def _edges(edges: object, cell: str, places: Sequence[int] = ()) -> tuple[Edge, ...]:
     """A cell's edges as numbers; `places` are those of the cell and of its edges in a text."""
     at = [f" at character {place}" for place in places] or [""] * (1 + len(TARGETS))
     if not isinstance(edges, (tuple, list)) or len(edges) != len(TARGETS):
         got = f"{len(edges)} edges" if isinstance(edges, (tuple, list)) else repr(edges)
-        raise GenotypeError(
+        raise InputError(
             f"{len(TARGETS)} edges in {cell}, two for each of its nodes 2 to 5",
             f"{got}{at[0]}",
             "write every edge, in the order of the nodes",
@@ -103,7 +100,7 @@ class Genotype:
     and operations by name; kept are tuples of numbers.
 
     Raises:
-        GenotypeError: if a cell has other than eight edges, an operation is unknown, or an edge
+        InputError: if a cell has other than eight edges, an operation is unknown, or an edge
             reads a node that is not before the one in which it ends.
 
     Example:
@@ -152,14 +149,14 @@ class Genotype:
         return self.normal, self.reduce
 
     @classmethod
-    def parse(cls, text: Any) -> "Genotype":
+    def parse(cls, text: object) -> "Genotype":
         """A genotype from a paper's string, its digits or a published name.
 
         A string may begin with `NAME =`, break over lines, have quotes of any kind, and leave out
         what is concatenated.
 
         Raises:
-            GenotypeError: if it is none of the three.
+            InputError: if it is none of the three.
         """
         if isinstance(text, cls):
             return text
@@ -210,7 +207,7 @@ _NAMED: dict[str, str] = {_plain(name): digits for name, digits in PUBLISHED.ite
 def _read(text: str) -> list[tuple[Edge, ...]]:
     """The two cells of a paper's string."""
     if "(" not in text:
-        raise GenotypeError(
+        raise InputError(
             f"a genotype as papers print it ({SHORT}), its digits ({PUBLISHED['DARTS']}) or "
             f"a published name ({', '.join(PUBLISHED)})",
             repr(text[:80]),
@@ -224,7 +221,7 @@ def _read(text: str) -> list[tuple[Edge, ...]]:
     def place(node: ast.expr) -> int:
         return start + len(code.encode()[: node.col_offset].decode())
 
-    def value(node: ast.expr) -> Any:
+    def value(node: ast.expr) -> object:
         try:
             return ast.literal_eval(node)
         except (ValueError, TypeError, RecursionError):
@@ -236,7 +233,7 @@ def _read(text: str) -> list[tuple[Edge, ...]]:
             call = ast.parse(code, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         i = start - 1 + max(1, getattr(error, "offset", None) or 1)
-        raise GenotypeError(
+        raise InputError(
             f"a genotype such as {SHORT}",
             f"one that cannot be read at character {i}, {text[i - 1 : i + 19]!r}",
             "check its brackets, commas and quotes",
@@ -246,7 +243,7 @@ def _read(text: str) -> list[tuple[Edge, ...]]:
     for cell in ("normal", "reduce"):
         node = parts.pop(cell, None)
         if not isinstance(node, (ast.List, ast.Tuple)):
-            raise GenotypeError(
+            raise InputError(
                 f"a genotype such as {SHORT}",
                 f"none with a list of edges as {cell} from character {start}, "
                 f"{text[start - 1 : start + 19]!r}",
@@ -256,7 +253,7 @@ def _read(text: str) -> list[tuple[Edge, ...]]:
     for name, node in parts.items():
         written = re.sub(r"\s", "", ast.get_source_segment(code, node) or "")
         if written != "range(2,6)" and sorted(re.findall(r"[^,()\[\]]+", written)) != [*"2345"]:
-            raise GenotypeError(
+            raise InputError(
                 f"{name}=range(2, 6), every node of a cell but its inputs",
                 f"{written} at character {place(node)}",
                 "this space has no cells that leave nodes out",
@@ -281,7 +278,7 @@ class Genotypes(Sequence[Genotype]):
     def __len__(self) -> int:
         return CELLS**2
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, place: PyTree) -> PyTree:
         if isinstance(place, slice):
             return [self[k] for k in range(*place.indices(len(self)))]
         if not -len(self) <= place < len(self):

@@ -8,19 +8,16 @@ data, selects what runs: one compiled program serves all genotypes of a size.
 Source: Liu et al. (2019), "DARTS: Differentiable architecture search", and its public code.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from operator import itemgetter
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from cells import layers
+from cells.cell_space import STATISTICS, Variables
 from cells.costs import IMAGE_CHANNELS
 from cells.darts.counts import DILATED, SEPARABLE, STEM
 from cells.darts.genotype import (
@@ -31,6 +28,7 @@ from cells.darts.genotype import (
     SKIP,
     TARGETS,
 )
+from cells.darts.space import Darts
 from cells.initializers import INITIALIZERS, bias_init
 from cells.layers import unmeasured, untrained_norm
 from cells.rules import Outputs, Rules, Weights
@@ -45,69 +43,29 @@ PAIR = ("first", "second")
 """The two rounds of a separable convolution, and the two convolutions of a factorised reduction."""
 DTYPE = jnp.float32
 
-Code = Mapping[str, Int[Array, "8 2"] | Int[np.ndarray, "8 2"]]
-"""Operation and source of each edge of the `normal` and the `reduce` cell; of numpy, where the
-genotype is known when the network is traced."""
+
+def run_round(
+    rules: Rules, x: Images, weights: Weights, stored: Weights, stride: int = 1, dilation: int = 1
+) -> tuple[Outputs, Weights]:
+    """ReLU, depthwise convolution, pointwise one and normalisation; the statistics to store."""
+    kernel = weights["depthwise"]["kernel"]
+    z = rules.convolve(jax.nn.relu(x), kernel, stride, dilation, depthwise=True)
+    return rules.conv_norm(z, weights["pointwise"], stored)[:2]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """Sizes of a network.
-
-    Attributes:
-        channels: width C of the first stage; the others have 2C and 4C.
-        layers: L, number of cells; those at ⌊L/3⌋ and ⌊2L/3⌋ halve the image.
-        num_classes: number of logits.
-    """
-
-    channels: int
-    layers: int
-    num_classes: int
-
-    @property
-    def normal_cells(self) -> tuple[int, int, int]:
-        """Normal cells of each stage."""
-        first, second = self.layers // 3, 2 * self.layers // 3
-        return first, second - first - 1, self.layers - second - 1
-
-    def width(self, stage: int) -> int:
-        """Channels of a node of a stage."""
-        return self.channels << stage
-
-
-@dataclass(frozen=True)
-class Round:
-    """ReLU, depthwise convolution, pointwise convolution and normalisation."""
-
-    size: int
-    stride: int = 1
-    dilation: int = 1
-
-    def forward(
-        self, rules: Rules, x: Images, weights: Weights, stored: Any
-    ) -> tuple[Outputs, Any]:
-        """The output, and the statistics to store."""
-        kernel = weights["depthwise"]["kernel"]
-        z = rules.depthwise(jax.nn.relu(x), kernel, self.stride, self.dilation)
-        return rules.conv_norm(z, weights["pointwise"], stored)[:2]
-
-
-def rounds_of(operation: int, stride: int) -> list[Round]:
-    """The rounds of a separable or dilated convolution."""
-    size = SIZES[operation]
-    if operation in SEPARABLE:
-        return [Round(size, stride), Round(size)]
-    return [Round(size, stride, dilation=2)]
+def rounds_of(operation: int, stride: int) -> list[tuple[int, int]]:
+    """Stride and dilation of the rounds of a separable or dilated convolution."""
+    return [(stride, 1), (1, 1)] if operation in SEPARABLE else [(stride, 2)]
 
 
 def factorized_reduce(
-    rules: Rules, x: Images, weights: Weights, stored: Any
-) -> tuple[Outputs, Any]:
+    rules: Rules, x: Images, weights: Weights, stored: Weights
+) -> tuple[Outputs, Weights]:
     """Half the channels from the pixels of even places, half from those of odd ones, normalised."""
     x, width = jax.nn.relu(x), weights["scale"].shape[-1] // 2
     norm = {name: weights[name] for name in ("scale", "shift")}
 
-    def half(k: int) -> tuple[Outputs, Any]:
+    def half(k: int) -> tuple[Outputs, Weights]:
         of_half = lambda leaf: leaf[k * width : (k + 1) * width]  # noqa: E731
         own, part = jax.tree.map(of_half, (norm, stored))
         return rules.conv_norm(x[:, k::2, k::2], weights[PAIR[k]] | own, part)[:2]
@@ -117,35 +75,35 @@ def factorized_reduce(
 
 
 def operate(
-    index: int, stride: int, rules: Rules, x: Images, weights: Weights, stored: Any
-) -> tuple[Outputs, Any, Outputs]:
+    index: int, stride: int, rules: Rules, x: Images, weights: Weights, stored: Weights
+) -> tuple[Outputs, Weights, Outputs]:
     """The output of an edge's operation, and the statistics to store.
 
     The third output is that of a separable convolution's first round, which the backward pass
     needs; zeros in its place elsewhere.
     """
-    y: Any = jnp.zeros_like(x[:, ::stride, ::stride])
+    y: PyTree = jnp.zeros_like(x[:, ::stride, ::stride])
     middle, new = y, dict(stored)
     if index in SIZES:
         y, of_edge = x, weights[OPERATIONS[index]]
-        for name, each in zip(PAIR, rounds_of(index, stride), strict=False):
+        for name, steps in zip(PAIR, rounds_of(index, stride), strict=False):
             middle = y if name == "second" else middle
-            y, new[name] = each.forward(rules, y, of_edge[name], stored[name])
+            y, new[name] = run_round(rules, y, of_edge[name], stored[name], *steps)
     elif index == SKIP and stride == 1:
         y = x
     elif index == SKIP:
         of_edge = weights[OPERATIONS[index]]
         y, new["first"] = factorized_reduce(rules, x, of_edge, stored["first"])
     elif index == MAX_POOL:
-        pool = layers.pulled_max_pool_3x3 if rules.tape else layers.max_pool_3x3
+        pool = layers.pulled_max_pool_3x3 if rules.note else layers.max_pool_3x3
         y = pool(x, stride)
     elif index == AVG_POOL:
         y = layers.average_pool_3x3(x, stride)
     return y, new, middle
 
 
-def draw(shape: Shape, init_name: str, key: PRNGKeyArray) -> tuple[dict, dict]:
-    """Untrained weights of all genotypes of a shape, and statistics that nothing has measured.
+def draw(space: Darts, key: PRNGKeyArray) -> Variables:
+    """Untrained weights of all genotypes, and statistics that nothing has measured.
 
     A preprocessing convolution takes 4 times the width of the nodes before it. Where these are the
     stem, which has 3 times the width, its last rows are zeros that see zeros.
@@ -153,7 +111,7 @@ def draw(shape: Shape, init_name: str, key: PRNGKeyArray) -> tuple[dict, dict]:
     Returns:
         Parameters and statistics: of the stem, each reduction and each stage, and the linear head.
     """
-    kernel_of = INITIALIZERS[init_name].kernel
+    kernel_of = INITIALIZERS[space.init].kernel
 
     def drawn(
         place: tuple[int, ...], count: tuple[int, ...], shape: tuple[int, ...]
@@ -163,10 +121,10 @@ def draw(shape: Shape, init_name: str, key: PRNGKeyArray) -> tuple[dict, dict]:
         keys = jax.random.split(own, prod(count))
         return jax.vmap(lambda k: kernel_of(k, shape, DTYPE))(keys).reshape(*count, *shape)
 
-    def edges(place: int, cells: tuple[int, ...], width: int) -> dict[str, Any]:
+    def edges(place: int, cells: tuple[int, ...], width: int) -> dict[str, Weights]:
         count = (*cells, EDGES)
 
-        def of_round(index: int, k: int) -> dict[str, Any]:
+        def of_round(index: int, k: int) -> dict[str, Weights]:
             size = SIZES[index]
             depthwise = drawn((place, index, k, 0), count, (size, size, 1, width))
             pointwise = drawn((place, index, k, 1), count, (1, 1, width, width))
@@ -194,13 +152,13 @@ def draw(shape: Shape, init_name: str, key: PRNGKeyArray) -> tuple[dict, dict]:
         ]
         return {"kernel": jnp.stack(kernels)} | untrained_norm(count, width)
 
-    stem, features = STEM * shape.channels, NODES * shape.width(2)
-    blocks: dict[str, dict[str, Any]] = {}
-    for stage, cells in enumerate(shape.normal_cells):
-        width = shape.width(stage)
+    stem, features = STEM * space.channels, NODES * (space.channels << 2)
+    blocks: dict[str, Weights] = {}
+    for stage, cells in enumerate(space.normal_cells):
+        width = space.channels << stage
         place, before = 10 * stage, NODES * width // 2
         if stage:
-            from_the_stem = int(stage == 1 and shape.normal_cells[0] == 1)
+            from_the_stem = int(stage == 1 and space.normal_cells[0] == 1)
             block = {
                 f"input_{k}": jax.tree.map(
                     itemgetter(0), preprocess((place, 20 + k), 1, before, width, stems)
@@ -221,19 +179,21 @@ def draw(shape: Shape, init_name: str, key: PRNGKeyArray) -> tuple[dict, dict]:
             block["halving"] = factorized((place + 1, 22), (), before, width)
         blocks[f"stage_{stage}"] = block
 
-    def unmeasured_of(name: str, weights: dict[str, Any]) -> dict[str, Any]:
+    def unmeasured_of(name: str, weights: Weights) -> Weights:
         if name != "edges":
             return unmeasured(*weights["scale"].shape)
         count = weights[OPERATIONS[SEP_3]]["first"]["pointwise"]["scale"].shape
         return {name: unmeasured(*count) for name in PAIR}
 
-    statistics: dict[str, Any] = {
+    statistics = {
         block: {name: unmeasured_of(name, weights) for name, weights in of_block.items()}
         for block, of_block in blocks.items()
     }
     first = drawn((0,), (), (3, 3, IMAGE_CHANNELS, stem))
-    head = drawn((30,), (), (features, shape.num_classes))
-    bias = bias_init(init_name, features)(jax.random.fold_in(key, 31), (shape.num_classes,), DTYPE)
+    head = drawn((30,), (), (features, space.task.num_classes))
+    bias = bias_init(space.init, features)(
+        jax.random.fold_in(key, 31), (space.task.num_classes,), DTYPE
+    )
     params = {"stem": {"kernel": first} | untrained_norm(stem), **blocks}
     params["head"] = {"kernel": head, "bias": bias}
-    return params, statistics | {"stem": unmeasured(stem)}
+    return {"params": params, STATISTICS: statistics | {"stem": unmeasured(stem)}}

@@ -2,29 +2,30 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int, PyTree
 
-from cells.backward import Backward, Visited, filled
-from cells.choice import add_at, at, choose
+from cells.backward import Backward, Pull, Visited, filled, pull_edges
+from cells.choice import Place, at, readers
 from cells.darts.forward import (
-    BOTH,
+    EDGE_TARGETS,
     STEP,
-    CellRules,
     Places,
     Residuals,
+    head,
+    last_outputs,
     merged,
+    preprocess,
     read_from,
-    reduction_places,
+    reduction_code,
     run,
     split,
     stage_layers,
 )
-from cells.darts.genotype import NONE, OPERATIONS, SEP_3, SKIP, TARGETS
+from cells.darts.genotype import NONE, OPERATIONS, SEP_3, SKIP
 from cells.darts.network import (
     INPUTS,
     NODES,
@@ -35,11 +36,16 @@ from cells.darts.network import (
     factorized_reduce,
     operate,
     rounds_of,
+    run_round,
 )
-from cells.passes import CellPasses
-from cells.rules import Outputs, Weights
+from cells.passes import CellPasses, Pairs
+from cells.rules import Outputs, Rules, Weights
 from ntkscore.grams import Images
 from ntkscore.model import Activations, Logits
+
+Carry = tuple[Images, Images, Images]
+"""Cotangents of the outputs of the two cells before a cell, the nearer last, and of its first
+input."""
 
 
 class Passes(CellPasses[Residuals]):
@@ -50,225 +56,230 @@ class Passes(CellPasses[Residuals]):
     def back(self, back: Backward, residuals: Sequence[Residuals], cotangent: Logits) -> Images:
         """The gradient in the normalised images (`cells.passes.CellPasses`).
 
-        A visitor's outputs are zeros where an operation has fewer convolutions than another.
+        What is made of a layer is zeros where an operation has fewer convolutions than another.
         """
-        every = [each.stages[-1] for each in residuals]
-        x = jnp.concatenate([merged(nodes, len(nodes) - NODES) for nodes in every])
-        # Cotangents of the outputs of the last cell of a stage, and of the one before it.
-        last = back.through(CellRules.head, x, cotangent, back.params["head"])
-        previous = jnp.zeros_like(last)
+        _, x = outputs_of(residuals, 2)
+        last = back.through(head, x, cotangent, back.params["head"])
+        before = jnp.zeros_like(last), last
         for stage in reversed(range(3)):
-            pull_cell, cells = stage_pullback(back, residuals, stage)
-            places = len(residuals[0].stages[stage])
-            cotangents = jnp.zeros((places, *split(last).shape[1:]), last.dtype)
-            for k, of_output in ((0, last), (1, previous)):
-                cotangents = _add_nodes(cotangents, places - NODES - k * STEP, of_output)
-            cotangents = back.loop(pull_cell, cotangents, cells)
-            entering = merged(cotangents, 0)
+            before = pull_stage(back, residuals, stage, *before)
             if stage:
-                before, nearest = outputs_before(residuals, stage)
-                halving = back.layer(f"stage_{stage}", "halving")
-                dx = back.through(factorized_reduce, nearest, cotangents[NODES], *halving)
-                inputs = pull_reduction(back, residuals, stage, entering)
-                first, second = (
-                    back.layer(f"reduction_{stage}", f"input_{k}") for k in range(INPUTS)
-                )
-                previous = back.through(CellRules.preprocess, before, inputs[0], *first)
-                last = back.through(CellRules.preprocess, nearest, inputs[1], *second) + dx
+                before = pull_reduction(back, residuals, stage, *before)
         images = jnp.concatenate([each.images for each in residuals])
-        g = entering[..., : STEM * back.rules.shape.channels]
-        return back.through(CellRules.conv_norm, images, g, *back.layer("stem"))
+        g = before[1][..., : len(back.params["stem"]["scale"])]
+        return back.through(Rules.conv_norm, images, g, *back.layer("stem"))
 
     def pull_blocks(
         self, back: Backward, residuals: Residuals, signs: Callable[[Array], Array]
-    ) -> list[tuple[Float[Array, "_ _ _ _ _"], Float[Array, "_ _ _ _ _"]]]:
+    ) -> Pairs:
         """Pull random signs at the output of every cell to the output of the cell before it."""
-        pairs: list[tuple[Array, Array]] = []
+        pairs = []
         for stage, nodes in enumerate(residuals.stages):
             if stage:
                 g = signs(merged(nodes, 0))
-                inputs = pull_reduction(back, [residuals], stage, g)
-                layer = back.layer(f"reduction_{stage}", "input_1")
-                last = outputs_before([residuals], stage)[1]
-                dx = back.through(CellRules.preprocess, last, inputs[1], *layer)
+                unread = jnp.zeros_like(merged(residuals.stages[stage - 1], 0))
+                _, dx = pull_reduction(back, [residuals], stage, unread, g)
                 pairs.append((dx[None], g[None]))
-            pull_cell, cells = stage_pullback(back, [residuals], stage)
-            count = (len(nodes) - NODES) // STEP
-            g = signs(jnp.stack([merged(nodes, NODES + INPUTS + STEP * t) for t in range(count)]))
+            pull_cell, cells = cell_pullback(back, [residuals], stage)
+            g = signs(jnp.stack(cell_outputs(nodes)[1:]))
 
-            def to_input(given: Any, nodes: Array = nodes, pull: Any = pull_cell) -> Array:
-                t, g, cell = given
-                cotangents = _add_nodes(jnp.zeros_like(nodes), STEP * (t + 1), g)
-                return merged(pull(back, cotangents, cell), STEP * t)
+            def to_input(given: PyTree, pull: PyTree = pull_cell) -> Array:
+                g, cell = given
+                carry = jnp.zeros_like(g), g, jnp.zeros_like(split(g)[0])
+                return pull(back, carry, cell)[1]
 
-            pairs.append((lax.map(to_input, (np.arange(count, dtype=np.int32), g, cells)), g))
+            pairs.append((lax.map(to_input, (g, cells)), g))
         return pairs
 
-    def pooled(self, rules: Any, params: Weights, statistics: Any, residuals: Residuals) -> Outputs:
+    def pooled(
+        self, rules: Rules, params: Weights, statistics: Weights, residuals: Residuals
+    ) -> Outputs:
         """Outputs of the last cell."""
-        return merged(residuals.stages[-1], len(residuals.stages[-1]) - NODES)
+        return outputs_of([residuals], 2)[1]
 
     def activations(self, params: Weights, residuals: Residuals) -> Activations:
         """Inputs of all ReLUs, and outputs of the stem and of the cells."""
-        code = self._rules.code
-        reads = jnp.zeros(len(OPERATIONS), jnp.int32).at[np.array([*SIZES])].set(1)
-        twice = jnp.zeros(len(OPERATIONS), jnp.int32).at[np.array([*SEPARABLE])].set(1)
+        operations, sources = self.rules.code["normal"].T
+        in_cell = readers(operations, sources, SIZES, STEP)
+        of_reduction, sources = reduction_code(self.rules.code)
+        in_reduction = readers(of_reduction, sources, SIZES, STEP)[INPUTS:]
+        strided = [len(OPERATIONS) + each for each in (*SIZES, SKIP)]
+        of_inputs = readers(of_reduction, sources, strided, INPUTS)
         rectified, features = [], []
         for stage, nodes in enumerate(residuals.stages):
-            cells = (len(nodes) - NODES) // STEP
-            counts = _read_by(code["normal"], reads)
-            # Groups of four nodes: a stage's input, and the outputs of its cells.
-            groups = np.full(cells + 1, 2)
-            groups[0] += stage == 0
-            if stage == 2:  # Nothing follows the last two cells but the head.
-                groups[-2:] -= (1, 2)
-            entering = jnp.zeros(NODES, jnp.int32)
+            outputs = cell_outputs(nodes)
             if stage:
-                strided = reads.at[SKIP].set(1)
-                of_inputs = _read_by(code["reduce"], strided)[:INPUTS]
-                entering += _read_by(code["reduce"], reads)[INPUTS:]
                 rectified.append((of_inputs, residuals.inputs[stage - 1]))
                 middles = residuals.reduction_middles[stage - 1]
-                rectified.append((twice[code["reduce"][:, 0]], middles))
-            entering += int(groups[0])
-            if not stage:
-                entering = entering.at[STEM:].set(0)
-            others = jnp.tile(counts, cells).reshape(cells, STEP)
-            others = others.at[:, INPUTS:].add(groups[1:, None].astype(np.int32))
-            rectified.append((jnp.concatenate([entering, others.ravel()]), nodes))
-            middles = residuals.middles[stage]
-            of_edges = jnp.tile(twice[code["normal"][:, 0]], cells)
-            rectified.append((of_edges, middles.reshape(-1, *middles.shape[2:])))
-            outputs = [merged(nodes, t * STEP) for t in range(int(stage == 0), cells + 1)]
-            if not stage:
-                features.append(merged(nodes, 0)[None, ..., : STEM * nodes.shape[-1]])
+                rectified.append((has_rounds(of_reduction), middles))
+            else:
+                stem = outputs.pop(0)[..., : STEM * nodes.shape[-1]]
+                features.append(stem[None])
             features.append(jnp.stack(outputs))
+            cells, middles = len(nodes) // STEP, residuals.middles[stage]
+            entering = in_reduction if stage else jnp.zeros_like(in_reduction)
+            of_edges = jnp.concatenate([entering, jnp.tile(in_cell, cells)])
+            rectified.append((of_edges + preprocessed(stage, len(nodes)), nodes))
+            of_middles = jnp.tile(has_rounds(operations), cells)
+            rectified.append((of_middles, middles.reshape(-1, *middles.shape[2:])))
         return Activations(rectified, features)
 
 
-def outputs_before(residuals: Sequence[Residuals], stage: int) -> tuple[Images, Images]:
-    """Outputs of the last two cells before a stage, the nearer last."""
-    every = [each.stages[stage - 1] for each in residuals]
-    previous, last = (
-        jnp.concatenate([merged(nodes, len(nodes) - NODES - k * STEP) for nodes in every])
-        for k in (1, 0)
-    )
+def preprocessed(stage: int, places: int) -> Int[np.ndarray, " k"]:
+    """How many of the convolutions before cells read each node of a stage through a ReLU."""
+    counts = np.zeros(places, np.int32)
+    inputs = [(t, k) for t in range(places // STEP) for k in range(INPUTS)]
+    reads = [STEP * max(t - 1 + k, 0) for t, k in inputs if stage == 0 or (t, k) != (0, 0)]
+    if stage < 2:  # A reduction cell and the halving behind it.
+        reads += [places - NODES - STEP, places - NODES, places - NODES]
+    for place in reads:
+        counts[place : place + NODES] += 1
+    if stage == 0:  # The stem has fewer channels.
+        counts[STEM:NODES] = 0
+    return counts
+
+
+def has_rounds(operations: Array) -> Array:
+    """One for each operation of two rounds, and zero for the others."""
+    separable = jnp.array([*SEPARABLE], operations.dtype)
+    return jnp.isin(operations % len(OPERATIONS), separable).astype(jnp.int32)
+
+
+def cell_outputs(nodes: Places) -> list[Outputs]:
+    """A stage's input, and the outputs of its cells."""
+    return [merged(nodes, place) for place in range(0, len(nodes), STEP)]
+
+
+def outputs_of(residuals: Sequence[Residuals], stage: int) -> tuple[Outputs, Outputs]:
+    """Outputs of the last two cells of a stage at all images, the nearer last."""
+    pairs = [last_outputs(each.stages[stage]) for each in residuals]
+    previous, last = (jnp.concatenate(each) for each in zip(*pairs, strict=True))
     return previous, last
 
 
-def _add_nodes(cotangents: Places, first: Any, g: Outputs) -> Places:
-    """Add the cotangent of four nodes side by side to theirs."""
-    now = lax.dynamic_slice_in_dim(cotangents, first, NODES)
-    return lax.dynamic_update_slice_in_dim(cotangents, now + split(g), first, 0)
+def pullbacks(
+    back: Backward, read: Callable[[Place], Images], stride: int, pad: Callable[[Images], PyTree]
+) -> list[Pull]:
+    """The pullbacks of the operations of a stride, of (place, g, middles, weights, statistics).
+
+    Args:
+        back: the backward pass.
+        read: the node that an operation reads, at all images, by its place.
+        stride: in pixels.
+        pad: makes of a cotangent of one node what the cotangents of all are.
+    """
+
+    def of_operation(index: int) -> Pull:
+        def pull(
+            place: Array, g: Outputs, middles: list[Images], weights: Weights, stored: Weights
+        ) -> tuple[PyTree, Visited]:
+            x = read(place)
+            if index == NONE:
+                return pad(jnp.zeros_like(x)), []
+            if index not in SEPARABLE:
+                operation = partial(operate, index, stride)
+                dx, visited = back.pull(operation, x, g, weights, stored)
+                return pad(dx), visited
+            visited: Visited = []
+            inputs = x, jnp.concatenate(middles)
+            rounds = zip(PAIR, inputs, rounds_of(index, stride), strict=True)
+            for name, z, steps in reversed([*rounds]):
+                layer = weights[OPERATIONS[index]][name], stored[name]
+                g, more = back.pull(run_round, z, g, *layer, *steps)
+                visited += more
+            return pad(g), visited
+
+        return pull
+
+    return [of_operation(index) for index in range(len(OPERATIONS))]
 
 
-def pull_operation(
-    back: Backward, index: int, stride: int
-) -> Callable[..., tuple[Images, Visited]]:
-    """The pullback of an edge's operation, of (x, middle, g, weights, statistics)."""
-
-    def pull_edge(x: Images, middle: Outputs, g: Outputs, weights: Weights, stored: Any) -> Any:
-        if index == NONE:
-            return jnp.zeros_like(x), []
-        if index not in SEPARABLE:
-            return back.pull(partial(operate, index, stride), x, g, weights, stored)
-        visited: Visited = []
-        rounds = zip(PAIR, rounds_of(index, stride), (x, middle), strict=True)
-        for name, each, z in reversed([*rounds]):
-            g, more = back.pull(each.forward, z, g, weights[OPERATIONS[index]][name], stored[name])
-            visited += more
-        return g, visited
-
-    return pull_edge
+def pull_stage(
+    back: Backward, residuals: Sequence[Residuals], stage: int, previous: Outputs, last: Outputs
+) -> tuple[Outputs, Outputs]:
+    """The cotangents of the two outputs before a stage, from those of its last two."""
+    pull_cell, cells = cell_pullback(back, residuals, stage)
+    carry = previous, last, jnp.zeros_like(split(last)[0])
+    previous, last, first = back.loop(pull_cell, carry, cells)
+    if stage:
+        _, nearest = outputs_of(residuals, stage - 1)
+        halving = back.layer(f"stage_{stage}", "halving")
+        previous = back.through(factorized_reduce, nearest, first, *halving)
+    return previous, last
 
 
-def stage_pullback(
+def cell_pullback(
     back: Backward, residuals: Sequence[Residuals], stage: int
-) -> tuple[Callable[[Backward, Places, Any], Places], Any]:
+) -> tuple[Callable[[Backward, Carry, PyTree], Carry], PyTree]:
     """The pullback of one normal cell of a stage, and the cells.
 
-    It adds the cotangents of a cell's inputs to those of the cells before it.
+    It takes the cotangents of the cell's output, last, and of the one's before it.
     """
     every = [each.stages[stage] for each in residuals]
-    pulls = [pull_operation(back, index, 1) for index in range(len(OPERATIONS))]
-    branches = filled(pulls, SEP_3)
+    read = lambda place: jnp.concatenate([at(nodes, place) for nodes in every])  # noqa: E731
+    branches = filled(pullbacks(back, read, 1, lambda dx: dx), SEP_3)
 
-    def of_input(k: int, t: Array, layer: Any, cotangents: Array) -> tuple[Array, Visited]:
-        x = jnp.concatenate([merged(nodes, read_from(t, k)) for nodes in every])
-        g = at(cotangents, NODES + STEP * t + k)
-        dx, visited = back.pull(CellRules.preprocess, x, g, *layer)
-        return _add_nodes(cotangents, read_from(t, k), dx), visited
-
-    def pull_cell(back: Backward, cotangents: Places, given: Any) -> Places:
+    def pull_cell(back: Backward, carry: Carry, given: PyTree) -> Carry:
         (t, of_inputs, of_edges), middles = given
-        first = NODES + STEP * t
+        previous, last, _ = carry
+        cotangents = jnp.concatenate([jnp.zeros_like(split(last)[:INPUTS]), split(last)])
+        edges = *back.rules.code["normal"].T, EDGE_TARGETS, middles, *of_edges
+        cotangents = pull_edges(back, branches, cotangents, NODES + STEP * t, edges)
 
-        def pull_edge(back: Backward, cotangents: Places, edge: Any) -> Places:
-            (index, source), target, middles, *layer = edge
-            x = jnp.concatenate([at(nodes, first + source) for nodes in every])
-            g, middle = at(cotangents, first + target), jnp.concatenate(middles)
-            dx, visited = choose(index, branches, x, middle, g, *layer)
-            back.collect(visited)
-            return add_at(cotangents, first + source, dx)
+        def of_input(k: int, g: Array) -> tuple[Array, Visited]:
+            x = jnp.concatenate([merged(nodes, read_from(t, k)) for nodes in every])
+            return back.pull(preprocess, x, g, *of_inputs[k])
 
-        edges = back.rules.code["normal"], np.array(TARGETS, np.int32), middles, *of_edges
-        cotangents = back.loop(pull_edge, cotangents, edges)
-        for k, layer in of_inputs.items():
-            compute = partial(of_input, k, t, layer)
-            if stage and k == 0:  # The first cell's comes from elsewhere.
-                none, some = filled([lambda cotangents: (cotangents, []), compute], 1)
-                cotangents, visited = lax.cond(t == 0, none, some, cotangents)
+        of_first = jnp.zeros_like(last)
+        if 0 in of_inputs:
+            compute = partial(of_input, 0)
+            if stage:  # The first cell's comes from elsewhere.
+                none, compute = filled([lambda _: (of_first, []), compute], 1)
+                of_first, visited = lax.cond(t == 0, none, compute, cotangents[0])
             else:
-                cotangents, visited = compute(cotangents)
+                of_first, visited = compute(cotangents[0])
             back.collect(visited)
-        return cotangents
+        if not stage:  # The stem is both inputs of the first cell.
+            previous = previous + jnp.where(t == 0, of_first, 0)
+        of_second, visited = of_input(1, cotangents[1])
+        back.collect(visited)
+        return of_first, previous + of_second, cotangents[0]
 
     middles = [each.middles[stage] for each in residuals]
     return pull_cell, (stage_layers(*back.layer(f"stage_{stage}")), middles)
 
 
 def pull_reduction(
-    back: Backward, residuals: Sequence[Residuals], stage: int, g: Outputs
-) -> Places:
-    """The cotangents of the two inputs of the reduction cell before a stage, from its output's."""
-    inputs = [each.inputs[stage - 1] for each in residuals]
-    nodes = [each.stages[stage][:NODES] for each in residuals]
+    back: Backward, residuals: Sequence[Residuals], stage: int, previous: Outputs, last: Outputs
+) -> tuple[Outputs, Outputs]:
+    """The cotangents of the two outputs before the reduction cell that begins a stage.
 
-    def branch(place: int) -> Any:
-        stride, index = divmod(place, len(OPERATIONS))
-        pull = pull_operation(back, index, stride + 1)
-        sets, beyond = (inputs, 0) if stride else (nodes, INPUTS)
+    Args:
+        back: the backward pass.
+        residuals: of forward passes over sets of images.
+        stage: its number.
+        previous: what the cotangent of the nearer one is without this cell.
+        last: the cotangent of the cell's own output.
+    """
+    small = jnp.concatenate([jnp.zeros_like(split(last)[:INPUTS]), split(last)])
+    big = jnp.zeros((INPUTS, len(last), *residuals[0].inputs[stage - 1].shape[2:]), last.dtype)
 
-        def add(
-            both: tuple[Array, Array], source: Array, middle: Array, g: Array, *layer: Any
-        ) -> Any:
-            x = jnp.concatenate([at(each, source - beyond) for each in sets])
-            dx, visited = pull(x, middle, g, *layer)
-            of_inputs, of_nodes = both
-            if stride:
-                return (add_at(of_inputs, source, dx), of_nodes), visited
-            return (of_inputs, add_at(of_nodes, source - INPUTS, dx)), visited
+    def input_at(place: Place) -> Images:
+        return jnp.concatenate([at(each.inputs[stage - 1], place) for each in residuals])
 
-        return add
+    def node_at(place: Place) -> Images:
+        return jnp.concatenate([at(each.stages[stage], place - INPUTS) for each in residuals])
 
-    branches = filled([branch(place) for place in range(BOTH)], SEP_3)
-
-    def pull_edge(back: Backward, both: tuple[Array, Array], given: Any) -> tuple[Array, Array]:
-        place, source, target, middles, *layer = given
-        g, middle = at(both[1], target - INPUTS), jnp.concatenate(middles)
-        both, visited = choose(place, branches, both, source, middle, g, *layer)
-        back.collect(visited)
-        return both
-
-    places, sources = reduction_places(back.rules.code)
+    own = pullbacks(back, node_at, 1, lambda dx: (jnp.zeros_like(big[0]), dx))
+    strided = pullbacks(back, input_at, 2, lambda dx: (dx, jnp.zeros_like(small[0])))
+    branches = filled([*own, *strided], SEP_3)
     middles = [each.reduction_middles[stage - 1] for each in residuals]
-    layers = back.layer(f"reduction_{stage}", "edges")
-    edges = places, sources, np.array(TARGETS, np.int32), middles, *layers
-    start = jnp.zeros((INPUTS, len(g), *inputs[0].shape[2:]), g.dtype), split(g)
-    return back.loop(pull_edge, start, edges)[0]
-
-
-def _read_by(edges: Int[Array, "8 2"], reads: Int[Array, " q"]) -> Int[Array, "6"]:
-    """How many ReLUs of a cell's edges take each of its inputs and nodes."""
-    counts = jnp.zeros(STEP, jnp.int32)
-    return counts.at[edges[:, 1]].add(reads[edges[:, 0]])
+    name = f"reduction_{stage}"
+    code, layers = reduction_code(back.rules.code), back.layer(name, "edges")
+    edges = *code, EDGE_TARGETS, middles, *layers
+    inputs, _ = pull_edges(back, branches, (big, small), 0, edges)
+    pulled = [
+        back.through(preprocess, x, g, *back.layer(name, f"input_{k}"))
+        for k, (x, g) in enumerate(zip(outputs_of(residuals, stage - 1), inputs, strict=True))
+    ]
+    return pulled[0], pulled[1] + previous

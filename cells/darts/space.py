@@ -2,12 +2,11 @@
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from cells.cell_space import (
-    STATISTICS,
     WIDTH,
     CellSpace,
     Variables,
@@ -24,10 +23,10 @@ from ntkscore.lazy import Array, Lazy
 from ntkscore.options import option
 
 if TYPE_CHECKING:
-    from cells.darts import drawing, forward, network, passes
-else:  # These import JAX.
-    drawing = Lazy("cells.darts.drawing")
-    forward = Lazy("cells.darts.forward")
+    from cells import drawing
+    from cells.darts import network, passes
+else:  # These import JAX or pandas.
+    drawing = Lazy("cells.drawing")
     network = Lazy("cells.darts.network")
     passes = Lazy("cells.darts.passes")
 
@@ -69,7 +68,7 @@ class Darts(CellSpace):
     init: str = init_option("ntk")
     bn: str = bn_option()
 
-    def parse(self, text: Any) -> Genotype:
+    def parse(self, text: object) -> Genotype:
         """A genotype from a paper's string, its digits or a published name."""
         return Genotype.parse(text)
 
@@ -133,28 +132,22 @@ class Darts(CellSpace):
             return None
         residuals = CELL + EDGES * (mode.live is measure_each)
         # The stages hold 1, 1/2 and 1/4: twice the channels on a quarter of the pixels.
-        cells = sum(count / 2**stage for stage, count in enumerate(self.sizes.normal_cells))
+        cells = sum(count / 2**stage for stage, count in enumerate(self.normal_cells))
         pixels = self.task.image_shape[0] * self.task.image_shape[1]
         activations = (residuals * cells + AT_WORK) * points * pixels * self.channels
         return int(width * (activations + points * 3 * (8 * self.channels) ** 2))
 
     @property
-    def sizes(self) -> "network.Shape":
-        """Sizes of the network."""
-        return network.Shape(
-            channels=self.channels, layers=self.layers, num_classes=self.task.num_classes
-        )
+    def normal_cells(self) -> tuple[int, int, int]:
+        """Normal cells of each stage."""
+        first, second = self.layers // 3, 2 * self.layers // 3
+        return first, second - first - 1, self.layers - second - 1
 
     def initial(self, key: Array) -> Variables:
         """Weights of all genotypes, and statistics of mean 0 and variance 1, in float32."""
-        params, statistics = network.draw(self.sizes, self.init, key)
-        return {"params": params, STATISTICS: statistics}
+        return network.draw(self, key)
 
     @property
     def passes_class(self) -> "type[passes.Passes]":
         """Forward and backward passes."""
         return passes.Passes
-
-    def rules(self, code: Any) -> "forward.CellRules":
-        """Computations of an encoded genotype's layers."""
-        return forward.CellRules(shape=self.sizes, code=code, **self.of_layers)

@@ -6,6 +6,5 @@ from cells.nasbench201.cell import EDGES as EDGES
 from cells.nasbench201.cell import OPERATIONS as OPERATIONS
 from cells.nasbench201.cell import SIZE as SIZE
 from cells.nasbench201.cell import Cell as Cell
-from cells.nasbench201.cell import CellError as CellError
 from cells.nasbench201.cell import all_cells as all_cells
 from cells.nasbench201.space import NASBench201 as NASBench201

@@ -30,10 +30,6 @@ _EXPECTED = f"a cell index from 0 to {SIZE - 1}, or six digits such as 323133"
 _NASLIB_OPERATIONS, _NASLIB_EDGES = (SKIP, NONE, CONV_3X3, CONV_1X1, AVG_POOL), (0, 1, 3, 2, 4, 5)
 
 
-class CellError(InputError):
-    """A value that is not a cell; the message says what is wrong with it."""
-
-
 @dataclass(frozen=True, order=True)
 class Cell:
     """A NAS-Bench-201 cell, stored as the benchmark's index 0…15624.
@@ -50,7 +46,7 @@ class Cell:
     def __post_init__(self) -> None:
         is_whole = isinstance(self.index, Integral) and not isinstance(self.index, bool)
         if not is_whole or not 0 <= self.index < SIZE:
-            raise CellError(_EXPECTED, repr(self.index), "Cell.parse('323133') reads digits")
+            raise InputError(_EXPECTED, repr(self.index), "Cell.parse('323133') reads digits")
 
     def __index__(self) -> int:
         return self.index
@@ -78,7 +74,7 @@ class Cell:
     def from_digits(cls, digits: str) -> "Cell":
         """The cell whose six edges carry these operations (digits 0–4, in edge order)."""
         if not re.fullmatch(r"[0-4]{6}", digits):
-            raise CellError(
+            raise InputError(
                 "six digits from 0 to 4",
                 repr(digits),
                 f"they stand for {', '.join(f'{i} {name}' for i, name in enumerate(OPERATIONS))}",
@@ -93,7 +89,7 @@ class Cell:
             (int(source), target) for target, node in enumerate(nodes, 1) for _, source in node
         ]
         if tuple(edges) != EDGES:
-            raise CellError(
+            raise InputError(
                 "six edges as in '|op~0|+|op~0|op~1|+|op~0|op~1|op~2|'",
                 f"{len(edges)} in {string!r}",
                 "write every edge, with 'none' where there is none",
@@ -101,24 +97,24 @@ class Cell:
         names = [name.strip() for node in nodes for name, _ in node]
         for name in names:
             if name not in OPERATIONS:
-                raise CellError(
+                raise InputError(
                     f"the operations {', '.join(OPERATIONS)}",
                     f"{name!r} in {string!r}",
                     "check its spelling",
                 )
         cell = cls.from_digits("".join(str(OPERATIONS.index(name)) for name in names))
         if re.sub(r"\s", "", string) != cell.string:
-            raise CellError(
+            raise InputError(
                 f"a genotype string such as {cell.string!r}", repr(string), "check its separators"
             )
         return cell
 
     @classmethod
-    def parse(cls, text: Any) -> "Cell":
+    def parse(cls, text: object) -> "Cell":
         """A cell from its index, its six digits or its genotype string.
 
         Raises:
-            CellError: if it is none of the three.
+            InputError: if it is none of the three.
         """
         if hasattr(text, "tolist"):
             text = text.tolist()
@@ -135,9 +131,9 @@ class Cell:
             return cls(int(text))
         if re.fullmatch(r"-?\d{1,20}", text):
             n = len(text.lstrip("-"))
-            raise CellError(_EXPECTED, text, f"it has {n} digits and is no index")
+            raise InputError(_EXPECTED, text, f"it has {n} digits and is no index")
         refuse_operations(re.findall(r"[^\s,()\[\]]+", text))
-        raise CellError(
+        raise InputError(
             "a cell as an index (2581), six digits (323133) or a genotype string "
             "(|op~0|+|op~0|op~1|+|op~0|op~1|op~2|)",
             repr(text),
@@ -180,14 +176,14 @@ def refuse_operations(names: Sequence[Any]) -> None:
     Six different cells have an index above 4.
 
     Raises:
-        CellError: if they are six such numbers.
+        InputError: if they are six such numbers.
     """
     texts = [str(name) for name in names if isinstance(name, Number | str)]
     digits = [text.removesuffix(".0").strip() for text in texts]
     if len(names) != len(EDGES) or not re.fullmatch(r"([0-4] ){6}", " ".join([*digits, ""])):
         return
     naslib = "".join(str(_NASLIB_OPERATIONS[int(digits[place])]) for place in _NASLIB_EDGES)
-    raise CellError(
+    raise InputError(
         "names of cells",
         f"the six numbers {', '.join(digits)}, which may be six indices or the operations of "
         "one cell",
@@ -204,7 +200,7 @@ def names_in_column(names: Sequence[Any], heading: str = "") -> list[Any]:
         heading: of the column; `digits` gives six digits their zeros back.
 
     Raises:
-        CellError: if a number may be an index or what a spreadsheet has left of six digits, and
+        InputError: if a number may be an index or what a spreadsheet has left of six digits, and
             neither the heading nor the other numbers tell.
 
     Example:
@@ -224,7 +220,7 @@ def names_in_column(names: Sequence[Any], heading: str = "") -> list[Any]:
     # Where one leading zero is kept, all are.
     if not either or surely or any(name[0] == "0" for name in whole):
         return list(names)
-    raise CellError(
+    raise InputError(
         "a column of indices or of six digits",
         f"{either[0]}{f' beside {whole[0]}' if whole else ''} under the heading {heading!r}, "
         "which may be an index or digits without their leading zeros",

@@ -7,26 +7,27 @@ modes in `cells.normalization` do not use them. A leading `module.` (from data-p
 training) is dropped.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
-from cells.nasbench201.cell import KERNEL_SIZES, OPERATIONS, Cell, CellError
-from cells.nasbench201.network import STATISTICS, Shape, abstract_variables, fresh_variables
+from cells.cell_space import STATISTICS, Variables
+from cells.nasbench201.cell import KERNEL_SIZES, OPERATIONS, Cell
+from cells.nasbench201.network import abstract_variables, fresh_variables
+from cells.nasbench201.space import NASBench201
 from ntkscore.errors import UNREADABLE, InputError
 
-Params = dict[str, Any]
 IGNORED = ("running_mean", "running_var", "num_batches_tracked")
 
 
 Entry = tuple[str, tuple[str, ...], int | None]
-"""A name in PyTorch, a path in the parameters or statistics, and a place on its first axis."""
+"""A name in PyTorch, a path in the parameters, and a place on its first axis."""
 
 
 def entries(cell: Cell, cells_per_stage: int) -> Iterator[Entry]:
@@ -61,14 +62,16 @@ def entries(cell: Cell, cells_per_stage: int) -> Iterator[Entry]:
     yield "classifier.bias", ("head", "bias"), None
 
 
-def running_entries(cell: Cell, cells_per_stage: int) -> Iterator[Entry]:
-    """Entries of the running statistics."""
+def variable_entries(cell: Cell, cells_per_stage: int, running: bool) -> Iterator[Entry]:
+    """Entries with their paths in a network's variables; running statistics come last."""
     for name, path, place in entries(cell, cells_per_stage):
-        if path[-1] == "shift":
+        yield name, ("params", *path), place
+    for name, path, place in entries(cell, cells_per_stage):
+        if running and path[-1] == "shift":
             # A layer's statistics are stored one level above its weights, except in the head.
             layer = path[:-1] if path[0] == "head" else path[:-2]
             for theirs, ours in (("running_mean", "mean"), ("running_var", "var")):
-                yield f"{name.removesuffix('bias')}{theirs}", (*layer, ours), place
+                yield f"{name.removesuffix('bias')}{theirs}", (STATISTICS, *layer, ours), place
 
 
 def _to_jax(array: np.ndarray) -> np.ndarray:
@@ -81,8 +84,8 @@ def _to_torch(array: np.ndarray) -> np.ndarray:
 
 
 def read_state_dict(
-    state: Mapping[str, Any], cell: Cell, shape: Shape, running: bool = False
-) -> dict[str, Params]:
+    state: Mapping[str, ArrayLike], cell: Cell, space: NASBench201, running: bool = False
+) -> Variables:
     """Parameters of the network for this cell, from a NAS-Bench-201 state dict.
 
     Weights of operations that the cell does not use are zero.
@@ -90,7 +93,7 @@ def read_state_dict(
     Args:
         state: arrays (anything that numpy takes) under torch names.
         cell: the architecture that the weights belong to.
-        shape: width, depth and number of classes of the network.
+        space: width, depth and number of classes of the network.
         running: whether running statistics are read too, as an evaluation needs them.
 
     Returns:
@@ -98,62 +101,51 @@ def read_state_dict(
         takes them.
 
     Raises:
-        CellError: if an entry is missing, left over, or of another shape.
+        InputError: if an entry is missing, left over, or of another shape.
     """
-    entire = {name.removeprefix("module."): value for name, value in state.items()}
-    weights = {name: value for name, value in entire.items() if not name.endswith(IGNORED)}
-    params = jax.tree.map(
-        lambda leaf: np.zeros(leaf.shape, np.float32), abstract_variables(shape)["params"]
-    )
-    _fill(params, weights, entries(cell, shape.cells_per_stage), cell)
-    if weights:
-        raise CellError(
-            f"only the entries of cell {cell.digits}",
-            f"also {sorted(weights)[0]!r} ({len(weights)} left over)",
-            "check the cell and the number of cells per stage",
-        )
-    variables = fresh_variables(jax.tree.map(jnp.asarray, params))
-    if not running:
-        return variables
-    statistics = jax.tree.map(np.array, variables[STATISTICS])
-    _fill(statistics, entire, running_entries(cell, shape.cells_per_stage), cell)
-    return {**variables, STATISTICS: jax.tree.map(jnp.asarray, statistics)}
-
-
-def _fill(target: Params, state: dict[str, Any], places: Iterable[Any], cell: Cell) -> None:
-    """Write a state dict's entries to their places, and take them out of it."""
-    for name, path, place in places:
-        if name not in state:
-            raise CellError(
+    left = {name.removeprefix("module."): value for name, value in state.items()}
+    shapes = abstract_variables(space)["params"]
+    blank = fresh_variables(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes))
+    variables = jax.tree.map(np.array, blank)
+    for name, path, place in variable_entries(cell, space.cells_per_stage, running):
+        if name not in left:
+            raise InputError(
                 f"the entry {name!r} for cell {cell.digits}",
                 "a state dict without it",
                 "check the cell and the number of cells per stage",
             )
-        leaf: Any = reduce(getitem, path, target)
-        leaf = leaf if place is None else leaf[place]
-        value = _to_jax(np.asarray(state.pop(name)))
+        leaf = _leaf(variables, path, place)
+        value = _to_jax(np.asarray(left.pop(name)))
         if value.shape != leaf.shape:
-            raise CellError(
+            raise InputError(
                 f"shape {leaf.shape} for {name!r} (in the order of JAX)",
                 value.shape,
                 "check the channels and the number of classes",
             )
         leaf[...] = value
+    if names := sorted(name for name in left if not name.endswith(IGNORED)):
+        raise InputError(
+            f"only the entries of cell {cell.digits}",
+            f"also {names[0]!r} ({len(names)} left over)",
+            "check the cell and the number of cells per stage",
+        )
+    return jax.tree.map(jnp.asarray, variables)
+
+
+def _leaf(variables: Variables, path: tuple[str, ...], place: int | None) -> np.ndarray:
+    """An array of a network's variables, or one of its entries."""
+    leaf = reduce(getitem, path, variables)
+    return leaf if place is None else leaf[place]
 
 
 def write_state_dict(
-    variables: Mapping[str, Any], cell: Cell, shape: Shape, running: bool = False
+    variables: Variables, cell: Cell, space: NASBench201, running: bool = False
 ) -> dict[str, np.ndarray]:
     """The NAS-Bench-201 state dict of this cell's own network; the inverse of `read_state_dict`."""
-    wanted = [("params", entries(cell, shape.cells_per_stage))]
-    if running:
-        wanted.append((STATISTICS, running_entries(cell, shape.cells_per_stage)))
-    state = {}
-    for collection, places in wanted:
-        for name, path, place in places:
-            leaf: Any = reduce(getitem, path, variables[collection])
-            state[name] = _to_torch(np.asarray(leaf if place is None else leaf[place]))
-    return state
+    return {
+        name: _to_torch(np.asarray(_leaf(variables, path, place)))
+        for name, path, place in variable_entries(cell, space.cells_per_stage, running)
+    }
 
 
 def load_state_dict(path: Path) -> dict[str, np.ndarray]:
@@ -182,12 +174,12 @@ def load_pth(path: str | Path) -> dict[str, np.ndarray]:
         path: a file that holds a state dict, or a dict with one under `state_dict` or `model`.
 
     Raises:
-        CellError: if PyTorch is not installed, or the file holds no state dict.
+        InputError: if PyTorch is not installed, or the file holds no state dict.
     """
     try:
         import torch  # type: ignore[import-not-found]
     except ImportError as error:
-        raise CellError(
+        raise InputError(
             f"PyTorch to read {path}",
             "no module named 'torch'",
             "install it, or save the arrays as .npz under their torch names",
@@ -197,7 +189,7 @@ def load_pth(path: str | Path) -> dict[str, np.ndarray]:
         content = content.get("state_dict", content.get("model", content))
         return {name: tensor.numpy() for name, tensor in content.items()}
     except Exception as error:
-        raise CellError(
+        raise InputError(
             f"a PyTorch state dict of tensors in {path}",
             type(error).__name__,
             "save it again with torch.save(network.state_dict(), path)",

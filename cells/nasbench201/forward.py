@@ -5,18 +5,18 @@ edge's digit selects the operation, so that one compiled program serves every ce
 known when it is traced, the loop is unrolled, and nothing else is computed.
 """
 
-from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, PyTree
 
 from cells import layers
-from cells.choice import add_at, at, choose, scan_edges
+from cells.choice import reading, run_edges
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
 from cells.rules import Outputs, Rules, Weights
 from ntkscore.grams import Images
@@ -47,8 +47,8 @@ class Residuals(NamedTuple):
 
 
 def operate(
-    index: int, rules: Rules, x: Images, weights: Weights, statistics: Any
-) -> tuple[Images, Any, Images | None]:
+    index: int, rules: Rules, x: Images, weights: Weights, statistics: Weights
+) -> tuple[Images, Weights, Images | None]:
     """The output of an edge's operation, and the statistics to store.
 
     The third output is a convolution's before normalisation, where the backward pass needs it.
@@ -62,85 +62,65 @@ def operate(
     return (x if index == SKIP else layers.average_pool_3x3(x)), statistics, unused
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellRules(Rules):
-    """Computations of the layers, blocks and stages of one cell's network.
+def run_reduction(
+    rules: Rules, x: Images, weights: Weights, stored: Weights
+) -> tuple[Outputs, Outputs, Weights]:
+    """A reduction block's output, the one between its convolutions, and its statistics."""
+    a, b = (weights[name]["conv"] for name in ("conv_a", "conv_b"))
+    middle, first, _ = rules.relu_conv_norm(x, a, stored["conv_a"], 2)
+    y, second, _ = rules.relu_conv_norm(middle, b, stored["conv_b"])
+    return y + shortcut(rules, x, weights), middle, {"conv_a": first, "conv_b": second}
 
-    Attributes:
-        digits: the cell.
+
+def shortcut(rules: Rules, x: Images, weights: Weights) -> Outputs:
+    """What a reduction block adds to its second convolution's output."""
+    return rules.convolve(layers.average_pool_2x2(x), weights["downsample"]["kernel"])
+
+
+def head(
+    rules: Rules, x: Images, weights: Weights, statistics: Weights
+) -> tuple[Float[Array, "m o"], Weights]:
+    """Logits of the last stage's output, and the last normalisation's statistics."""
+    y, statistics = rules.normalize(x, weights, statistics)
+    return rules.dense(jnp.mean(jax.nn.relu(y), (1, 2)), weights), statistics
+
+
+def run_stage(
+    rules: Rules, x: Images, weights: Weights, stored: Weights
+) -> tuple[Float[Array, "k m h w c"], Weights, Float[Array, "e m h w c"] | None]:
+    """All nodes of a stage, its statistics, and its convolutions' outputs if needed.
+
+    Without residuals the last node alone.
     """
+    branches = [reading(partial(operate, index, rules)) for index in range(len(OPERATIONS))]
 
-    digits: Int[Array, "6"] | np.ndarray
+    def through(nodes: PyTree, first: PyTree, layers: PyTree) -> tuple[PyTree, PyTree]:
+        """A cell's edges, whose input is the first of its nodes."""
+        of_edges = ([layer[name] for name in NAMES] for layer in layers)
+        edges = rules.code, SOURCES, TARGETS, *of_edges
+        nodes, (new, convolved) = run_edges(branches, nodes, first, edges)
+        new = {name: jax.tree.map(itemgetter(e), new) for e, name in enumerate(NAMES)}
+        return nodes, (new, convolved)
 
-    def reduce(
-        self, x: Images, weights: Weights, stored: Any
-    ) -> tuple[Outputs, Outputs, dict[str, Any]]:
-        """A reduction block's output, the one between its convolutions, and its statistics."""
-        a, b = (weights[name]["conv"] for name in ("conv_a", "conv_b"))
-        middle, first, _ = self.relu_conv_norm(x, a, stored["conv_a"], 2)
-        y, second, _ = self.relu_conv_norm(middle, b, stored["conv_b"])
-        return y + self.shortcut(x, weights), middle, {"conv_a": first, "conv_b": second}
+    def cell(x: Images, layers: PyTree) -> tuple[Images, Weights]:
+        nodes, (new, _) = through([x] + [jnp.zeros_like(x)] * NODES, 0, layers)
+        return nodes[-1], new
 
-    def shortcut(self, x: Images, weights: Weights) -> Outputs:
-        """What a reduction block adds to its second convolution's output."""
-        return self.convolve(layers.average_pool_2x2(x), weights["downsample"]["kernel"])
-
-    def head(self, x: Images, weights: Weights, statistics: Any) -> tuple[Float[Array, "m o"], Any]:
-        """Logits of the last stage's output, and the last normalisation's statistics."""
-        y, statistics = self.normalize(x, weights, statistics)
-        return self.dense(jnp.mean(jax.nn.relu(y), (1, 2)), weights), statistics
-
-    def stage(
-        self, x: Images, weights: Weights, stored: Weights
-    ) -> tuple[Float[Array, "k m h w c"], Weights, Float[Array, "e m h w c"] | None]:
-        """All nodes of a stage, its statistics, and its convolutions' outputs if needed.
-
-        Without residuals the last node alone.
-        """
-
-        def branch(index: int) -> Any:
-            def from_place(nodes: Array, place: Any, *layer: Any) -> Any:
-                x = nodes if place is None else at(nodes, place)
-                return operate(index, self, x, *layer)
-
-            return from_place
-
-        branches = [branch(index) for index in range(len(OPERATIONS))]
-
-        def edge(nodes: Any, given: Any) -> tuple[Any, Any]:
-            digit, source, target, *layer = given
-            # Each branch reads the node by itself, so that `none` copies nothing.
-            read = (nodes[source], None) if isinstance(nodes, list) else (nodes, source)
-            y, *outputs = choose(digit, branches, *read, *layer)
-            return add_at(nodes, target, y), tuple(outputs)
-
-        def through(nodes: Any, first: Any, layers: tuple[Weights, Weights]) -> tuple[Any, Any]:
-            """A cell's edges, whose input is the first of its nodes."""
-            places = self.digits, first + SOURCES, first + TARGETS
-            edges = ([layer[name] for name in NAMES] for layer in layers)
-            nodes, (new, convolved) = scan_edges(edge, nodes, (*places, *edges))
-            new = {name: jax.tree.map(itemgetter(e), new) for e, name in enumerate(NAMES)}
-            return nodes, (new, convolved)
-
-        def cell(x: Images, layers: tuple[Weights, Weights]) -> tuple[Images, Weights]:
-            nodes, (new, _) = through([x] + [jnp.zeros_like(x)] * NODES, 0, layers)
-            return nodes[-1], new
-
-        if not self.with_residuals:
-            x, new = lax.scan(cell, x, (weights, stored))
-            return x[None], new, None
-        # All nodes are one array, which the loops fill where it stands.
-        firsts = NODES * np.arange(len(jax.tree.leaves(weights)[0]), dtype=np.int32)
-        nodes = jnp.zeros((NODES * len(firsts) + 1, *x.shape), x.dtype).at[0].set(x)
-        nodes, (new, convolved) = lax.scan(
-            lambda nodes, given: through(nodes, *given), nodes, (firsts, (weights, stored))
-        )
-        return nodes, new, jax.tree.map(lambda leaf: leaf.reshape(-1, *x.shape), convolved)
+    if not rules.with_residuals:
+        x, new = lax.scan(cell, x, (weights, stored))
+        return x[None], new, None
+    # All nodes are one array, which the loops fill where it stands.
+    firsts = NODES * np.arange(len(jax.tree.leaves(weights)[0]), dtype=np.int32)
+    nodes = jnp.zeros((NODES * len(firsts) + 1, *x.shape), x.dtype).at[0].set(x)
+    nodes, (new, convolved) = lax.scan(
+        lambda nodes, given: through(nodes, *given), nodes, (firsts, (weights, stored))
+    )
+    return nodes, new, jax.tree.map(lambda leaf: leaf.reshape(-1, *x.shape), convolved)
 
 
 def run(
-    rules: CellRules, params: Weights, stored: Any, images: Images
-) -> tuple[Float[Array, "m o"], Residuals, Any]:
+    rules: Rules, params: Weights, stored: Weights, images: Images
+) -> tuple[Float[Array, "m o"], Residuals, Weights]:
     """Logits of images (pixels in [0, 1]), residuals, and the statistics to store."""
     new = {}
     normalised = rules.normalized(images)
@@ -149,12 +129,12 @@ def run(
     for stage in range(3):
         if stage:
             name = f"reduction_{stage}"
-            x, middle, new[name] = rules.reduce(x, params[name], stored[name])
+            x, middle, new[name] = run_reduction(rules, x, params[name], stored[name])
             middles.append(middle)
         name = f"stage_{stage}"
-        filled, new[name], outputs = rules.stage(x, params[name], stored[name])
+        filled, new[name], outputs = run_stage(rules, x, params[name], stored[name])
         nodes.append(filled)
         convolved.append(outputs)
         x = filled[-1]
-    logits, new["head"] = rules.head(x, params["head"], stored["head"])
+    logits, new["head"] = head(rules, x, params["head"], stored["head"])
     return logits, Residuals(normalised, nodes, middles, convolved), new

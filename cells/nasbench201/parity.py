@@ -7,16 +7,20 @@ logits, gradients, attacked images and kernels.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from cells.nasbench201.cell import Cell
 from ntkscore.data.datasets import DATASETS
 from ntkscore.errors import InputError
-from ntkscore.lazy import jax, jnp
+from ntkscore.lazy import PyTree, jax, jnp
 from ntkscore.model import Model
 from ntkscore.verify import reference
+
+if TYPE_CHECKING:
+    from cells.nasbench201.space import NASBench201
 
 
 def load_parity(path: str | Path) -> dict[str, np.ndarray]:
@@ -45,7 +49,7 @@ def load_parity(path: str | Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def sizes_of(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def sizes_of(arrays: Mapping[str, np.ndarray]) -> dict[str, PyTree]:
     """Task, with CIFAR-10's normaliser, and sizes, as the space of the network takes them."""
     task = DATASETS["cifar10"].task._replace(num_classes=int(arrays["num_classes"]))
     return {"task": task, **{name: int(arrays[name]) for name in ("channels", "cells_per_stage")}}
@@ -61,12 +65,14 @@ class Reference(reference.Reference):
         variables: the weights, and statistics that nothing has measured.
     """
 
-    space: Any
+    space: "type[NASBench201]"
     cell: Cell
-    variables: Mapping[str, Any]
+    variables: Mapping[str, PyTree]
 
     @classmethod
-    def of(cls, space: Any, arrays: Mapping[str, np.ndarray], dtype: Any) -> "Reference":
+    def of(
+        cls, space: "type[NASBench201]", arrays: Mapping[str, np.ndarray], dtype: DTypeLike
+    ) -> "Reference":
         """The reference in this precision, which must be enabled in JAX."""
         from cells.nasbench201.checkpoints import read_state_dict  # which imports JAX
 
@@ -76,7 +82,7 @@ class Reference(reference.Reference):
             for name, value in arrays.items()
             if name.startswith("state_dict/")
         }
-        variables = read_state_dict(state, cell, space(**sizes_of(arrays)).sizes)
+        variables = read_state_dict(state, cell, space(**sizes_of(arrays)))
         cast = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), variables)
         return cls(arrays, dtype, space, cell, cast)
 

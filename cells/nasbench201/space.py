@@ -1,12 +1,13 @@
 """NAS-Bench-201 as a `Space`: cells as digits, one program for all of them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from cells.cell_space import (
     STATISTICS,
@@ -29,16 +30,16 @@ from cells.nasbench201.cell import (
     refuse_operations,
 )
 from cells.normalization import NORMALIZATIONS, measure_each
-from ntkscore.lazy import Array, Lazy
+from ntkscore.lazy import Array, Lazy, PyTree
 from ntkscore.names import names_of
 from ntkscore.options import option
 
 if TYPE_CHECKING:
-    from cells.nasbench201 import checkpoints, drawing, forward, network, parity, passes
-else:  # These import JAX.
+    from cells import drawing
+    from cells.nasbench201 import checkpoints, network, parity, passes
+else:  # These import JAX or pandas.
     checkpoints = Lazy("cells.nasbench201.checkpoints")
-    drawing = Lazy("cells.nasbench201.drawing")
-    forward = Lazy("cells.nasbench201.forward")
+    drawing = Lazy("cells.drawing")
     network = Lazy("cells.nasbench201.network")
     parity = Lazy("cells.nasbench201.parity")
     passes = Lazy("cells.nasbench201.passes")
@@ -85,11 +86,11 @@ class NASBench201(CellSpace):
     init: str = init_option()
     bn: str = bn_option()
 
-    def parse(self, text: Any) -> Cell:
+    def parse(self, text: object) -> Cell:
         """A cell from its index, its six digits or its genotype string."""
         return Cell.parse(text)
 
-    def parse_all(self, architectures: Any) -> list[Cell]:
+    def parse_all(self, architectures: object) -> list[Cell]:
         """Cells from one name or several; refuses what may be the operations of one."""
         refuse_operations(names_of(architectures))
         return super().parse_all(architectures)
@@ -138,38 +139,31 @@ class NASBench201(CellSpace):
             for operation in architecture.operations
         )
 
-    @property
-    def sizes(self) -> "network.Shape":
-        """Sizes of the network."""
-        return network.Shape(self.channels, self.cells_per_stage, self.task.num_classes)
-
     def initial(self, key: Array) -> Variables:
         """Weights of all cells, and statistics of mean 0 and variance 1, in float32."""
-        return network.draw(self.sizes, self.init, key)
+        return network.draw(self, key)
 
     @property
     def passes_class(self) -> "type[passes.Passes]":
         """Forward and backward passes."""
         return passes.Passes
 
-    def rules(self, code: Any) -> "forward.CellRules":
-        """Computations of an encoded cell's layers."""
-        return forward.CellRules(digits=code, **self.of_layers)
-
-    def read_weights(self, path: Path, architecture: Cell) -> tuple[Any, Any]:
+    def read_weights(self, path: Path, architecture: Cell) -> tuple[PyTree, PyTree]:
         """Trained weights and running statistics from a state dict (.npz, .pth)."""
         state = checkpoints.load_state_dict(path)
-        variables = checkpoints.read_state_dict(state, architecture, self.sizes, running=True)
+        variables = checkpoints.read_state_dict(state, architecture, self, running=True)
         return variables["params"], variables[STATISTICS]
 
-    def write_weights(self, path: Path, architecture: Cell, params: Any, statistics: Any) -> None:
+    def write_weights(
+        self, path: Path, architecture: Cell, params: PyTree, statistics: PyTree
+    ) -> None:
         """Write weights and running statistics under the benchmark's names in PyTorch (.npz)."""
         variables = {"params": params, STATISTICS: statistics}
-        state: Any = checkpoints.write_state_dict(variables, architecture, self.sizes, running=True)
+        state: PyTree = checkpoints.write_state_dict(variables, architecture, self, running=True)
         np.savez(path, **state)
 
     @classmethod
-    def reference(cls, path: Path) -> "Callable[[Any], parity.Reference]":
+    def reference(cls, path: Path) -> "Callable[[DTypeLike], parity.Reference]":
         """The reference values of a parity file."""
         return partial(parity.Reference.of, cls, parity.load_parity(path))
 
@@ -177,7 +171,7 @@ class NASBench201(CellSpace):
         """The cell."""
         return (drawing.graph_of(architecture),)
 
-    def memory(self, shape: Any, points: int, width: int) -> int:
+    def memory(self, shape: Hashable, points: int, width: int) -> int:
         """Bytes for one network, estimated from the residuals of its passes."""
         # The stages hold 1, 1/2 and 1/4: twice the channels on a quarter of the pixels.
         stages = 1 + 1 / 2 + 1 / 4

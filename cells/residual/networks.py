@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
+from numpy.typing import DTypeLike
 
 from cells.residual.activations import ACTIVATIONS
 from ntkscore.errors import InputError
@@ -160,7 +161,7 @@ class Residual(Space):
         """Number of positions at which a hidden layer's weights are applied."""
         return 1
 
-    def parse(self, text: Any) -> Skips:
+    def parse(self, text: object) -> Skips:
         """A network from its skip pattern, such as `0110` or `10:swish,relu,tanh`."""
         read = text if isinstance(text, Skips) else Skips.parse(str(text).strip())
         return self.canonical(read)
@@ -222,7 +223,7 @@ class Residual(Space):
         """The skip indicators α_1 … α_{L−2}, int32."""
         return architecture.indicators
 
-    def draw(self, shape: Hashable, seed: int, dtype: Any) -> Weights:
+    def draw(self, shape: Hashable, seed: int, dtype: DTypeLike) -> Weights:
         """Weights W_1 … W_L, as `sizes` has them; drawn in float32 whatever the dtype."""
         assert isinstance(shape, tuple)
         sizes = self.sizes(len(shape) + 1)
@@ -232,7 +233,7 @@ class Residual(Space):
         ]
         return [weight.astype(dtype) for weight in self.scaled(drawn)]
 
-    def model(self, shape: Hashable, variables: Weights, code: Any, images: Array) -> Model:
+    def model(self, shape: Hashable, variables: Weights, code: Array, images: Array) -> Model:
         """The network with these skips."""
         assert isinstance(shape, tuple)
 

@@ -10,7 +10,6 @@ stage as in Huang et al. (2023), "Revisiting residual networks for adversarial r
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,8 @@ from cells.costs import IMAGE_CHANNELS
 from cells.initializers import INITIALIZERS, bias_init
 from cells.layers import unmeasured, untrained_norm
 from cells.rules import Rules, Weights
-from cells.wideresnet.stages import Block
+from cells.wideresnet.space import WideResNet
+from cells.wideresnet.stages import Block, Stages
 from ntkscore.grams import Images
 from ntkscore.model import have_values
 from ntkscore.trace.compiled import Chain
@@ -118,24 +118,14 @@ def head(
     return rules.dense(jnp.mean(jax.nn.relu(x), (1, 2)), weights), stored
 
 
-def draw(
-    stem: int, stages: list[list[Block]], num_classes: int, init_name: str, key: Array
-) -> Variables:
-    """Untrained weights, and statistics of mean 0 and variance 1, in float32.
-
-    Args:
-        stem: output channels of the stem.
-        stages: their blocks.
-        num_classes: O, number of logits.
-        init_name: a name in `INITIALIZERS`.
-        key: of all weights; those of a block have its own, by stage and place.
-    """
-    kernel = INITIALIZERS[init_name].kernel
+def draw(space: WideResNet, architecture: Stages, key: Array) -> Variables:
+    """Untrained weights, and statistics of mean 0 and variance 1, in float32."""
+    kernel, stages = INITIALIZERS[space.init].kernel, architecture.blocks(space.channels)
 
     def conv(key: Array, size: int, before: int, after: int) -> dict[str, Array]:
         return {"kernel": kernel(key, (size, size, before, after), jnp.float32)}
 
-    def of_block(key: Array, sizes: Block) -> dict[str, Any]:
+    def of_block(key: Array, sizes: Block) -> Weights:
         first, second, third = jax.random.split(key, 3)
         before, after = sizes.before, sizes.after
         weights = {
@@ -150,15 +140,15 @@ def draw(
     width = stages[-1][-1].after
     linear, bias = jax.random.split(end)
     params = {
-        "stem": conv(start, 3, IMAGE_CHANNELS, stem),
+        "stem": conv(start, 3, IMAGE_CHANNELS, space.channels),
         "stages": [
             [of_block(jax.random.fold_in(key, place), sizes) for place, sizes in enumerate(blocks)]
             for key, blocks in zip(keys, stages, strict=True)
         ],
         "head": untrained_norm(width)
         | {
-            "kernel": kernel(linear, (width, num_classes), jnp.float32),
-            "bias": bias_init(init_name, width)(bias, (num_classes,), jnp.float32),
+            "kernel": kernel(linear, (width, space.task.num_classes), jnp.float32),
+            "bias": bias_init(space.init, width)(bias, (space.task.num_classes,), jnp.float32),
         },
     }
     of_blocks = [

@@ -3,10 +3,13 @@
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+from numpy.typing import DTypeLike
 
 from cells.cell_space import (
     STATISTICS,
+    Code,
     StagedSpace,
     Statistics,
     Variables,
@@ -15,15 +18,14 @@ from cells.cell_space import (
 )
 from cells.costs import ConvGroup
 from cells.wideresnet.stages import STAGES, Stages
-from ntkscore.lazy import Array, Lazy, jax
+from ntkscore.lazy import Array, Lazy, PyTree, jax
 from ntkscore.options import option
 
 if TYPE_CHECKING:
-    from cells import rules
+    from cells.rules import Rules
     from cells.wideresnet import network
     from ntkscore.model import Passes
-else:  # These import JAX.
-    rules = Lazy("cells.rules")
+else:  # It imports JAX.
     network = Lazy("cells.wideresnet.network")
 
 DEPTHS = (2, 3, 4, 5, 7, 9, 11)
@@ -56,7 +58,7 @@ class WideResNet(StagedSpace):
     init: str = init_option()
     bn: str = bn_option()
 
-    def parse(self, text: Any) -> Stages:
+    def parse(self, text: object) -> Stages:
         """A network from depths and widths such as `4-4-4x10-10-10`, or from `WRN-28-10`."""
         return Stages.parse(text)
 
@@ -86,28 +88,27 @@ class WideResNet(StagedSpace):
         """The network: arrays of two have different shapes."""
         return architecture
 
-    def draw(self, shape: Hashable, seed: int, dtype: Any) -> Variables:
+    def draw(self, shape: Hashable, seed: int, dtype: DTypeLike) -> Variables:
         """Weights, and statistics of mean 0 and variance 1; drawn in float32 whatever the dtype."""
         assert isinstance(shape, Stages)
-        sizes = self.channels, shape.blocks(self.channels), self.task.num_classes
-        drawn = network.draw(*sizes, self.init, jax.random.key(seed))
+        drawn = network.draw(self, shape, jax.random.key(seed))
         return jax.tree.map(lambda leaf: leaf.astype(dtype), drawn)
 
     @property
-    def run(self) -> Callable[..., tuple[Any, ...]]:
+    def run(self) -> Callable[..., tuple[PyTree, ...]]:
         """The forward pass."""
         return network.run
 
-    def rules(self, code: Any) -> "rules.Rules":
-        """Computations of the layers."""
-        return rules.Rules(**self.of_layers)
+    def rules(self, code: Code) -> "Rules":
+        """Computations of the layers, whatever the code: the network's arrays say what it is."""
+        return super().rules(None)
 
-    def prepared(
-        self, code: Any, variables: Variables, images: Array | None
-    ) -> "tuple[Statistics, Passes | None]":
-        """The statistics; and the passes, to be derived where the network is one program."""
+    def passes(
+        self, code: Code, variables: Variables, images: Array | None = None
+    ) -> "tuple[Passes | None, Statistics]":
+        """The passes, to be derived where the network is one program; and the statistics."""
         params, statistics = variables["params"], variables[STATISTICS]
         if images is not None:
             measuring = replace(self.rules(code), measure=True)
             _, statistics = network.run(measuring, params, statistics, images)
-        return statistics, network.passes(self.rules(code), params, statistics)
+        return network.passes(self.rules(code), params, statistics), statistics

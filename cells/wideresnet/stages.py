@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cells.costs import IMAGE_CHANNELS, ConvGroup
 from ntkscore.errors import InputError
@@ -48,7 +48,7 @@ class Stages:
     widths: tuple[int, ...]
 
     @classmethod
-    def parse(cls, text: Any) -> "Stages":
+    def parse(cls, text: object) -> "Stages":
         """A network from its name.
 
         Raises:

@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from cells.drawing import graph_of
 from cells.nasbench201 import OPERATIONS, Cell
-from cells.nasbench201.drawing import graph_of
 from experiments.data import BENCHMARK, DATASET, OLDER
 from experiments.frame import Claim, Study, Within, exact, near
 from experiments.plotting import COLUMN

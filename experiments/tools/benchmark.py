@@ -68,7 +68,7 @@ def torch_network(space: NASBench201, cell: Cell, batch: Batch) -> tuple[Any, An
     network = torch_reference.TorchNetwork(
         cell, space.channels, space.cells_per_stage, task.num_classes
     )
-    torch_reference.load(network, write_state_dict(batch.variables, cell, space.sizes))
+    torch_reference.load(network, write_state_dict(batch.variables, cell, space))
     normalised = (np.asarray(batch.images) - np.array(task.mean)) / np.array(task.std)
     images = torch.tensor(normalised, dtype=torch.float32).permute(0, 3, 1, 2).contiguous()
     return network, images

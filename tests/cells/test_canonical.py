@@ -16,18 +16,17 @@ from cell_functions import compare_all, function_key
 from cells.nasbench201 import EDGES, OPERATIONS, SIZE, Cell, all_cells, distinct_cells
 from cells.nasbench201.canonical import canonical, representatives
 from cells.nasbench201.cell import AVG_POOL, KERNEL_SIZES, NONE, SKIP
-from cells.nasbench201.checkpoints import Params
 from cells.nasbench201.network import abstract_variables, fresh_variables
 from cells.nasbench201.space import NASBench201
+from cells.rules import Weights
 from ntkscore import Task
 from ntkscore.data.tables import load_table
 from ntkscore.kernels import implementations
 
 SPACE = NASBench201(task=Task(num_classes=3), channels=4, cells_per_stage=1, bn="init")
-NETWORK = SPACE.sizes
 CONSTANT = 0
 
-Evaluate = Callable[[Params, Cell], tuple[np.ndarray, np.ndarray]]
+Evaluate = Callable[[Weights, Cell], tuple[np.ndarray, np.ndarray]]
 
 pytestmark = pytest.mark.slow
 
@@ -39,12 +38,12 @@ def evaluate() -> Evaluate:
 
     @jax.jit
     @chex.assert_max_traces(n=1)
-    def run(params: Params, digits: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def run(params: Weights, digits: jax.Array) -> tuple[jax.Array, jax.Array]:
         model = SPACE.model((), fresh_variables(params), digits, images)
         kernel, logits, _ = implementations.evaluate(model, images, jnp.zeros(3, jnp.int32))
         return logits, kernel[0]
 
-    def evaluate(params: Params, cell: Cell) -> tuple[np.ndarray, np.ndarray]:
+    def evaluate(params: Weights, cell: Cell) -> tuple[np.ndarray, np.ndarray]:
         logits, kernel = run(params, jnp.asarray(cell.operations, jnp.int32))
         return np.asarray(logits), np.asarray(kernel)
 
@@ -52,7 +51,7 @@ def evaluate() -> Evaluate:
 
 
 @pytest.fixture(scope="module")
-def params() -> Params:
+def params() -> Weights:
     """He normal kernels, random scales and shifts; nothing is zero or one by chance."""
     rng = np.random.default_rng(0)
 
@@ -68,7 +67,7 @@ def params() -> Params:
             values = rng.normal(0, 0.5, leaf.shape)
         return values.astype(np.float32)
 
-    return jax.tree_util.tree_map_with_path(draw, abstract_variables(NETWORK)["params"])
+    return jax.tree_util.tree_map_with_path(draw, abstract_variables(SPACE)["params"])
 
 
 def live_convolutions(cell: Cell) -> dict[int, int]:
@@ -98,7 +97,7 @@ def bijections(a: Cell, b: Cell) -> Iterator[dict[int, int]]:
         yield dict(zip(itertools.chain(*sources), itertools.chain(*orders), strict=True))
 
 
-def tie(params: Params, a: Cell, b: Cell, edges: dict[int, int]) -> Params:
+def tie(params: Weights, a: Cell, b: Cell, edges: dict[int, int]) -> Weights:
     """Weights with which cell b is to compute what a does with `params`."""
     tied = jax.tree.map(np.copy, params)
     for stage in (f"stage_{s}" for s in range(3)):
@@ -118,7 +117,7 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.max(np.abs(a - b)) / np.max(np.abs(a)))
 
 
-def assert_same_function(evaluate: Evaluate, params: Params, a: Cell, b: Cell) -> None:
+def assert_same_function(evaluate: Evaluate, params: Weights, a: Cell, b: Cell) -> None:
     logits, kernel = evaluate(params, a)
     for edges in bijections(a, b):
         others = evaluate(tie(params, a, b, edges), b)
@@ -128,7 +127,7 @@ def assert_same_function(evaluate: Evaluate, params: Params, a: Cell, b: Cell) -
     pytest.fail(f"no assignment of weights makes {b.digits} compute what {a.digits} does")
 
 
-def assert_other_function(evaluate: Evaluate, params: Params, a: Cell, b: Cell) -> None:
+def assert_other_function(evaluate: Evaluate, params: Weights, a: Cell, b: Cell) -> None:
     logits, _ = evaluate(params, a)
     for edges in bijections(a, b):
         assert distance(logits, evaluate(tie(params, a, b, edges), b)[0]) > 1e-3, (a, b, edges)
@@ -176,7 +175,7 @@ def test_cells_equal_by_hand(a: str, b: str, equal: bool) -> None:
 
 
 @pytest.mark.thorough
-def test_a_shared_convolution_is_not_two(evaluate: Evaluate, params: Params) -> None:
+def test_a_shared_convolution_is_not_two(evaluate: Evaluate, params: Weights) -> None:
     """3599 uses one convolution twice; index 0, tied to it, has its logits but not its kernel."""
     shared, two = Cell(3599), Cell(0)
     assert (shared.digits, two.digits) == ("241411", "421211")
@@ -192,7 +191,7 @@ def test_a_shared_convolution_is_not_two(evaluate: Evaluate, params: Params) -> 
 
 
 @pytest.mark.thorough
-def test_merged_cells_compute_the_same(evaluate: Evaluate, params: Params) -> None:
+def test_merged_cells_compute_the_same(evaluate: Evaluate, params: Weights) -> None:
     classes = defaultdict(list)
     for cell in all_cells():
         classes[function_key(cell)].append(cell)
@@ -202,7 +201,7 @@ def test_merged_cells_compute_the_same(evaluate: Evaluate, params: Params) -> No
         assert_same_function(evaluate, params, *rng.sample(members, 2))
 
 
-def test_cells_kept_apart_compute_something_else(evaluate: Evaluate, params: Params) -> None:
+def test_cells_kept_apart_compute_something_else(evaluate: Evaluate, params: Weights) -> None:
     """Neighbours whose convolutions could be matched, and no matching makes them equal."""
     rng = random.Random(1)
     pairs = 0
@@ -222,7 +221,7 @@ def published(data_dir: Path) -> list[int]:
 
 
 def test_cells_that_only_we_merge_compute_the_same(
-    evaluate: Evaluate, params: Params, published: list[int]
+    evaluate: Evaluate, params: Weights, published: list[int]
 ) -> None:
     pairs = [
         (first, cell)
@@ -237,7 +236,7 @@ def test_cells_that_only_we_merge_compute_the_same(
 
 
 def test_cells_that_only_the_published_map_merges_compute_something_else(
-    evaluate: Evaluate, params: Params, published: list[int]
+    evaluate: Evaluate, params: Weights, published: list[int]
 ) -> None:
     pairs = [
         (Cell(published[cell]), cell)

@@ -47,7 +47,7 @@ def plain(model, stats):
 
     def apply(params, x):
         x = (x - jnp.array(MEAN)) / jnp.array(STD)
-        return plain_darts.network(params, stats, GENOTYPE, SPACE.sizes, x)
+        return plain_darts.network(params, stats, GENOTYPE, SPACE, x)
 
     return apply, unstacked(model.params, GENOTYPE)
 
@@ -88,7 +88,7 @@ def test_pullbacks_are_those_of_each_cell_by_itself():
     _, residuals = model.passes.forward(model.params, jnp.asarray(images))
     pairs = model.passes.pullbacks(model.params, residuals, jax.random.key(0))
     params, stats = (unstacked(tree) for tree in (model.params, model.passes.statistics))
-    normal, pairs = SPACE.sizes.normal_cells, iter(pairs)
+    normal, pairs = SPACE.normal_cells, iter(pairs)
 
     def agrees(function, x, dx, signs):
         _, pull = jax.vjp(function, x)

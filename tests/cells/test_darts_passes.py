@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 from plain_darts import network
 
-from cells.darts.forward import CellRules
-from cells.darts.genotype import Genotype, Genotypes
-from cells.darts.network import Shape, draw
-from cells.darts.passes import Passes
+from cells.darts import Darts, Genotype, Genotypes
+from ntkscore import Task
 from ntkscore.grams import zero_grams
 from ntkscore.trace.parameters import kind_of
 
-SHAPE = Shape(channels=2, layers=6, num_classes=4)
+SPACE = Darts(task=Task((8, 8, 3), 4), channels=2, layers=6)
 KINDS = ("weight", "scale", "shift")
 
 
@@ -21,20 +19,19 @@ KINDS = ("weight", "scale", "shift")
 def passes_of_any():
     """A compiled function of a genotype as data, and the weights that it has."""
     with jax.enable_x64(True):
-        drawn = jax.jit(lambda key: draw(SHAPE, "torch", key))(jax.random.key(0))
-        params, stats = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), drawn)
+        variables = SPACE.draw((), 0, jnp.float64)
+        params = variables["params"]
 
         @jax.jit
         def passes(code, x, y, cotangent):
-            plain = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
-            of_one = Passes(CellRules(shape=SHAPE, code=code, **plain), params, stats, x)
+            of_one, stats = SPACE.passes(code, variables, x)
             logits, residuals = of_one.forward(params, y)
             both = [of_one.forward(params, x)[1], residuals]
             start = zero_grams(KINDS, jnp.concatenate([x, y]), 1)
             g, by_kind = of_one.gram_by_kind(params, both, jnp.concatenate([cotangent] * 2), start)
             visit = lambda layer: jnp.sum(layer.gradients**2)  # noqa: E731
             norms = of_one.layers(params, both[0], cotangent, visit)
-            return logits, g, by_kind, jnp.sum(norms), of_one.statistics
+            return logits, g, by_kind, jnp.sum(norms), stats
 
         yield passes, params
 
@@ -56,11 +53,11 @@ def test_passes_are_those_of_the_plain_network(passes_of_any, name):
         }
         logits, g, by_kind, norms, stats = passes(code, x, y, cotangent)
         close = lambda a, b: np.testing.assert_allclose(a, b, 1e-9, 1e-11)  # noqa: E731
-        close(logits, network(params, stats, genotype, SHAPE, y))
+        close(logits, network(params, stats, genotype, SPACE, y))
         both, cotangents = jnp.concatenate([x, y]), jnp.concatenate([cotangent] * 2)
 
         def one(params, point, cotangent):
-            return jnp.sum(cotangent * network(params, stats, genotype, SHAPE, point[None])[0])
+            return jnp.sum(cotangent * network(params, stats, genotype, SPACE, point[None])[0])
 
         by_weight, by_point = jax.jit(jax.vmap(jax.grad(one, (0, 1)), (None, 0, 0)))(
             params, both, cotangents

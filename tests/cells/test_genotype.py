@@ -20,11 +20,11 @@ from cells.darts.genotype import (
     SHORT,
     TARGETS,
     Genotype,
-    GenotypeError,
     Genotypes,
 )
 from cells.darts.published import PUBLISHED
 from cells.darts.space import Darts
+from ntkscore.errors import InputError
 from ntkscore.task import Task
 
 DARTS = Genotype.parse("DARTS")
@@ -180,7 +180,7 @@ REDUCE = PRINTED.index("[('max") + 1
     ],
 )
 def test_bad_input_is_refused_with_its_place(text: str, expected: Any, got: tuple) -> None:
-    with refuses(*got, expected=expected, kind=GenotypeError):
+    with refuses(*got, expected=expected):
         Genotype.parse(text)
 
 
@@ -189,7 +189,7 @@ def test_bad_input_is_refused_with_its_place(text: str, expected: Any, got: tupl
     [(3, 3), (DARTS.normal[:7], 7), ([3] * 8, 3), ([("best", 0)] * 8, "best"), ([(4, 2)] * 8, 2)],
 )
 def test_edges_that_are_none_are_refused(edges: Any, got: object) -> None:
-    with refuses(got, expected="reduce", kind=GenotypeError):
+    with refuses(got, expected="reduce"):
         Genotype(DARTS.normal, edges)
 
 
@@ -197,7 +197,7 @@ def test_edges_that_are_none_are_refused(edges: Any, got: object) -> None:
 def test_any_text_is_a_genotype_or_a_genotype_error(at: int, cut: int, put: str) -> None:
     try:
         genotype = Genotype.parse(PRINTED[:at] + put + PRINTED[at + cut :])
-    except GenotypeError:
+    except InputError:
         return
     assert Genotype.parse(genotype.digits) == genotype
 
@@ -331,5 +331,5 @@ def test_a_genotype_keeps_numbers_whatever_it_is_made_of() -> None:
     assert len({made, Genotype(edges, edges)}) == 1
     numbers = [(np.int64(4), np.int64(0)), (3, 1)] * 4
     assert Genotype(numbers, numbers) == made  # type: ignore[arg-type]
-    with refuses("conv", expected=("normal", "none"), kind=GenotypeError):
+    with refuses("conv", expected=("normal", "none")):
         Genotype([["conv", 0]] * 8, edges)  # type: ignore[arg-type]

@@ -13,13 +13,13 @@ from flax_nasbench201 import Network
 from networks import digits
 
 from cells.initializers import INITIALIZERS, bias_init, gain
-from cells.layers import average_pool_2x2, average_pool_3x3, convolve, transposed_convolve
+from cells.layers import average_pool_2x2, average_pool_3x3
 from cells.nasbench201 import EDGES, OPERATIONS, SIZE, Cell
 from cells.nasbench201.cell import KERNEL_SIZES
-from cells.nasbench201.checkpoints import Params
 from cells.nasbench201.network import abstract_variables, fresh_variables
 from cells.nasbench201.space import NASBench201
 from cells.normalization import measure
+from cells.rules import Weights
 from ntkscore import Task
 
 Array = jax.Array
@@ -60,14 +60,12 @@ def init() -> Init:
 @pytest.fixture(scope="module")
 def fresh() -> dict[str, Any]:
     """The statistics of an untouched network: mean 0, variance 1."""
-    zeros = jax.tree.map(
-        lambda leaf: jnp.zeros(leaf.shape), abstract_variables(space().sizes)["params"]
-    )
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), abstract_variables(space())["params"])
     return fresh_variables(zeros)["batch_stats"]
 
 
 @pytest.fixture(scope="module")
-def params() -> Params:
+def params() -> Weights:
     """Weights as after some training: scales and shifts differ from one and zero."""
     rng = np.random.default_rng(3)
     spread = {"kernel": (0, 0.3), "scale": (1, 0.3), "shift": (0, 0.5), "bias": (0, 1)}
@@ -75,7 +73,7 @@ def params() -> Params:
     def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
         return rng.normal(*spread[path[-1].key], leaf.shape).astype(np.float32)
 
-    return jax.tree_util.tree_map_with_path(draw, abstract_variables(space().sizes)["params"])
+    return jax.tree_util.tree_map_with_path(draw, abstract_variables(space())["params"])
 
 
 Apply = Callable[[dict[str, Any], Array, Array], Array]
@@ -105,7 +103,7 @@ def batch_mode() -> Apply:
 def calibrate() -> Callable[..., tuple[Array, dict[str, Any]]]:
     @jax.jit
     def measured(variables: dict[str, Any], images: Array, digits: Array) -> tuple[Array, Any]:
-        passes = space().passes(digits, variables, images)
+        passes, _ = space().passes(digits, variables, images)
         logits, _ = passes.forward(variables["params"], images)
         return logits, {"batch_stats": passes.statistics}
 
@@ -120,7 +118,7 @@ class Reference:
         own: whether normalisation uses the images' own statistics instead of mean 0, variance 1.
     """
 
-    def __init__(self, params: Params, own: bool) -> None:
+    def __init__(self, params: Weights, own: bool) -> None:
         self.params = leaves(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params))
         self.own = own
 
@@ -203,7 +201,7 @@ def test_logits_are_those_of_the_reference(
     mode: str,
     tolerance: float,
     cell: Cell,
-    params: Params,
+    params: Weights,
     fresh: dict[str, Any],
     images: Array,
     request: pytest.FixtureRequest,
@@ -220,7 +218,7 @@ def test_calibration_is_the_batch_mode_frozen(
     calibrate: Callable[..., tuple[Array, dict[str, Any]]],
     forward: Apply,
     batch_mode: Apply,
-    params: Params,
+    params: Weights,
     fresh: dict[str, Any],
     images: Array,
 ) -> None:
@@ -241,7 +239,7 @@ def test_calibration_is_the_batch_mode_frozen(
 @pytest.mark.slow
 def test_calibration_measures_what_runs_and_nothing_else(
     calibrate: Callable[..., tuple[Array, dict[str, Any]]],
-    params: Params,
+    params: Weights,
     fresh: dict[str, Any],
     images: Array,
 ) -> None:
@@ -261,7 +259,7 @@ def test_calibration_measures_what_runs_and_nothing_else(
     assert_close(after["stem/var"], z.var((0, 1, 2)))
 
 
-def test_init_mode_measures_nothing(params: Params, fresh: dict[str, Any], images: Array) -> None:
+def test_init_mode_measures_nothing(params: Weights, fresh: dict[str, Any], images: Array) -> None:
     variables = {"params": params, "batch_stats": fresh}
     model: Any = space("init").model((), variables, digits(CELLS[0]), images)
     jax.tree.map(np.testing.assert_array_equal, model.passes.statistics, fresh)
@@ -269,7 +267,7 @@ def test_init_mode_measures_nothing(params: Params, fresh: dict[str, Any], image
 
 @pytest.mark.slow
 def test_one_program_serves_all_cells(
-    forward: Apply, params: Params, fresh: dict[str, Any], images: Array
+    forward: Apply, params: Weights, fresh: dict[str, Any], images: Array
 ) -> None:
     """The fixture allows one trace, over all tests of this module."""
     variables = {"params": params, "batch_stats": fresh}
@@ -371,7 +369,7 @@ def test_weights_are_those_that_flax_draws_for_its_network(name: str) -> None:
 
 @pytest.mark.slow
 def test_the_ntk_parametrisation_scales_in_the_forward_pass(
-    forward: Apply, params: Params, fresh: dict[str, Any], images: Array
+    forward: Apply, params: Weights, fresh: dict[str, Any], images: Array
 ) -> None:
     def scale(path: tuple, leaf: np.ndarray) -> np.ndarray:
         if path[-1].key != "kernel":
@@ -405,18 +403,6 @@ def test_pooling_counts_the_pixels_inside() -> None:
     pooled = average_pool_3x3(x)[0, :, :, 0]
     np.testing.assert_allclose([pooled[0, 0], pooled[0, 1], pooled[1, 1]], [corner, edge, middle])
     np.testing.assert_allclose(average_pool_2x2(x[:, :2])[0, 0, :, 0], [2.5, 4.5])
-
-
-@pytest.mark.parametrize(("size", "stride"), [(1, 1), (3, 1), (1, 2), (3, 2)])
-def test_the_transposed_convolution_is_the_pullback(size: int, stride: int) -> None:
-    rng = np.random.default_rng(0)
-    x, kernel, g = (
-        jnp.asarray(rng.normal(size=shape), jnp.float32)
-        for shape in ((2, 6, 8, 3), (size, size, 3, 5), (2, 6 // stride, 8 // stride, 5))
-    )
-    y, pullback = jax.vjp(lambda x: convolve(x, kernel, stride), x)
-    assert y.shape == g.shape
-    assert_close(transposed_convolve(g, kernel, x, stride), pullback(g)[0])
 
 
 def test_measured_statistics_are_exact_far_from_zero() -> None:

@@ -42,7 +42,7 @@ def variables(depth: int = DEPTH) -> Any:
         spread = rng.uniform(-0.6, 0.6, leaf.shape)
         return jnp.asarray(centre.get(name, 0.0) + spread)
 
-    drawn = jax.tree_util.tree_map_with_path(draw, abstract_variables(space(depth=depth).sizes))
+    drawn = jax.tree_util.tree_map_with_path(draw, abstract_variables(space(depth=depth)))
     scale = drawn["params"]["reduction_1"]["conv_b"]["conv"]["scale"]
     drawn["params"]["reduction_1"]["conv_b"]["conv"]["scale"] = scale.at[1].set(0)
     return drawn

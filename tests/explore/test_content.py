@@ -12,8 +12,8 @@ import pytest
 from pages import own_table, residual_run, small_run
 from tiny import invoke, refuses
 
+from cells.drawing import LABELS
 from cells.nasbench201 import EDGES, NASBench201
-from cells.nasbench201.drawing import LABELS
 from ntkscore import Table, load_table, open_run
 from ntkscore.analysis.frames import cost_table, score_table
 from ntkscore.analysis.percentiles import SHIPPED
@@ -49,7 +49,7 @@ def test_a_page_holds_every_score_cost_count_and_accuracy(tmp_path: Path) -> Non
         np.testing.assert_array_equal(values[place], scores[name].to_numpy(np.float32))
     keys = [int(each[0]) for each in content["names"]]
     assert keys == list(scores.index) and content["graphs"]["alike"]
-    assert [label for label, _ in content["graphs"]["operations"]] == ["none", *LABELS[1:]]
+    assert [label for label, _ in content["graphs"]["operations"]] == ["none", *[*LABELS][1:]]
     first = [content["graphs"]["edges"][ord(c) - ord("0")] for c in content["graphs"]["of"][0][1:]]
     assert "".join(str(operation) for _, _, operation in first) == content["names"][0][1]
     assert [tuple(ends) for *ends, _ in first] == list(EDGES)

@@ -26,8 +26,8 @@ from networks import (
 from tiny import refuses
 
 from cells import layers
-from cells.layers import transposed_convolve
 from ntkscore import grams
+from ntkscore.convolutions import Window
 from ntkscore.grams import CPU_BYTES, CPU_COLUMNS, CPU_IMAGES, kernel_gradients, self_product
 from ntkscore.kernels import implementations as kernels
 from ntkscore.kernels.implementations import evaluate
@@ -219,10 +219,12 @@ def test_kernel_gradients_of_each_image(double, count: int, size: int, stride: i
 
 
 @pytest.mark.parametrize(("size", "stride"), SHAPES)
-def test_transposed_convolution(double, size: int, stride: int) -> None:
+def test_a_convolution_is_pulled_back(double, size: int, stride: int) -> None:
     x, g, kernel = convolution_data(2, size, stride)
     (expected,) = jax.vjp(lambda x: layers.convolve(x, kernel, stride), x)[1](g)
-    assert error(transposed_convolve(g, kernel, x, stride), expected) < EXACT
+    window = Window.square(size, stride)
+    (got,) = jax.vjp(lambda x: layers.pulled_convolve(x, kernel, window), x)[1](g)
+    assert error(got, expected) < EXACT
 
 
 @lru_cache

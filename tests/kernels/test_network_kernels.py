@@ -95,7 +95,7 @@ def variables(init: str) -> dict[str, Any]:
         spread = 0.0 if path[0].key == STATISTICS else 0.5
         return jnp.asarray(centre + spread * rng.normal(size=leaf.shape))
 
-    return jax.tree_util.tree_map_with_path(draw, abstract_variables(programs().space.sizes))
+    return jax.tree_util.tree_map_with_path(draw, abstract_variables(programs().space))
 
 
 def factors(init: str) -> Any:
@@ -105,7 +105,7 @@ def factors(init: str) -> Any:
         shape = leaf.shape[1:] if leaf.ndim in (2, 5) and path[0].key != "head" else leaf.shape
         return jnp.asarray(gain(init, shape) if path[-1].key == "kernel" else 1.0)
 
-    params = abstract_variables(programs().space.sizes)["params"]
+    params = abstract_variables(programs().space)["params"]
     return jax.tree_util.tree_map_with_path(factor, params)
 
 

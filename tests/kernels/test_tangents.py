@@ -35,7 +35,7 @@ def given() -> tuple[Any, Any, Any]:
     digits = jnp.asarray([3, 2, 4, 1, 3, 2], jnp.int32)
     variables = jax.tree.map(
         lambda leaf: jnp.asarray(rng.uniform(0.1, 0.6, leaf.shape), jnp.float32),
-        abstract_variables(space.sizes),
+        abstract_variables(space),
     )
     return space.model((), variables, digits, images), images, labels
 

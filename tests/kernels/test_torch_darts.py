@@ -191,7 +191,7 @@ def entries(params: Any, stats: Any, genotype: Genotype) -> dict[str, np.ndarray
     kernel("stem.0", params["stem"])
     norm("stem.1", params["stem"], stats["stem"])
     cell = 0
-    for stage, count in enumerate(SPACE.sizes.normal_cells):
+    for stage, count in enumerate(SPACE.normal_cells):
         if stage:
             w, s, name = params[f"reduction_{stage}"], stats[f"reduction_{stage}"], f"cells.{cell}"
             for k in range(2):

@@ -149,7 +149,7 @@ def test_resnet_18() -> None:
 def count_cell(space: NASBench201, digits: str) -> dict[str, float]:
     """Of a cell's network as it is trained, of which no weights are drawn."""
     run = space.training(space.parse(digits))
-    shapes = abstract_variables(space.sizes)
+    shapes = abstract_variables(space)
     fixed = jax.tree.map(lambda each: np.ones(each.shape, each.dtype), shapes[STATISTICS])
 
     def apply(params: Any, x: Array) -> Array:

@@ -349,7 +349,7 @@ def test_a_state_dict_is_evaluated(tmp_path: Path) -> None:
     space = NASBench201(channels=2, cells_per_stage=1).on(few.task)
     cell = space.parse("323133")
     variables = space.draw(space.shape(cell), 0, jnp.float32)
-    np.savez(tmp_path / "w.npz", **write_state_dict(variables, cell, space.sizes, running=True))
+    np.savez(tmp_path / "w.npz", **write_state_dict(variables, cell, space, running=True))
     sizes = ["--channels", "2", "--cells-per-stage", "1", "--cell", "323133"]
     networks = trained_networks(
         tmp_path / "w.npz", "323133", NASBench201(channels=2, cells_per_stage=1), lambda: few

@@ -131,7 +131,7 @@ def test_five_steps_are_pytorchs(cell: str, beta: float, torch: ModuleType) -> N
 
         def dict_of(state: State) -> dict[str, np.ndarray]:
             variables = {"params": state.params, STATISTICS: state.statistics}
-            return write_state_dict(variables, SPACE.parse(cell), SPACE.sizes, running=True)
+            return write_state_dict(variables, SPACE.parse(cell), SPACE, running=True)
 
         theirs = torch_network(dict_of(state), cell, torch)
         sgd = torch.optim.SGD(theirs.parameters(), 0.05, 0.9, weight_decay=recipe.decay)
@@ -336,9 +336,7 @@ def test_trained_weights_are_scored_by_their_running_statistics() -> None:
     plain = trained.space.trainable("323133").evaluate(state.params, state.statistics, x)
     np.testing.assert_allclose(model.logits(x), plain, atol=1e-4)
     assert model.passes is not None
-    again = read_state_dict(
-        trained.state_dict(), trained.architecture, trained.space.sizes, running=True
-    )
+    again = read_state_dict(trained.state_dict(), trained.architecture, trained.space, running=True)
     np.testing.assert_array_equal(again[STATISTICS]["head"]["var"], state.statistics["head"]["var"])
     assert float(mean_loss(plain, jnp.asarray(images.labels[:4]))) > 0
 
