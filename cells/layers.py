@@ -135,7 +135,7 @@ trained_convolve.defvjp(
 )
 
 
-def windows(x: Images, size: int, stride: int = 1, outside: float = 0) -> list[Images]:
+def windows(x: Images, size: int, stride: int = 1, outside: float = 0) -> list[Array]:
     """The pixels under each place of a square window, row by row; `outside` is around an image."""
     return convolutions.shifts(x, (size,) * 2, Window.square(size, stride), outside)
 

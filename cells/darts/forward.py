@@ -29,6 +29,7 @@ from ntkscore.grams import Images
 STEP = INPUTS + NODES
 """Places of a cell."""
 EDGE_TARGETS = np.array(TARGETS, np.int32)
+Digits = Int[Array, "8"] | Int[np.ndarray, "8"]
 Places = Float[Array, "k m h w c"]
 
 
@@ -85,8 +86,8 @@ def read_from(t: Int[Array, ""], k: int) -> Int[Array, ""]:
 
 
 def run_stage(
-    rules: Rules, before: tuple[Images, Images], weights: Weights, stored: Weights
-) -> tuple[Places, Places, Weights]:
+    rules: Rules, before: tuple[Array, Array], weights: Weights, stored: Weights
+) -> tuple[Places, Float[Array, "t e m h w c"], Weights]:
     """All nodes of a stage, its residuals between rounds, and its statistics.
 
     Args:
@@ -151,7 +152,7 @@ def stage_layers(weights: Weights, stored: Weights) -> PyTree:
 
 def run_reduction(
     rules: Rules, before: tuple[Images, Images], weights: Weights, stored: Weights
-) -> tuple[Places, Places, Places, Weights]:
+) -> tuple[Array, Array, Array, Weights]:
     """The inputs, nodes, residuals between rounds, and statistics of a reduction cell.
 
     Args:
@@ -177,7 +178,7 @@ def run_reduction(
     return big, nodes, middles, new
 
 
-def reduction_code(code: Weights) -> tuple[Array, Array]:
+def reduction_code(code: Weights) -> tuple[Digits, Digits]:
     """Operations of a reduction cell, those of stride 2 behind the others, and their sources.
 
     An edge from an input has stride 2.

@@ -13,6 +13,7 @@ from cells.choice import Place, at, readers
 from cells.darts.forward import (
     EDGE_TARGETS,
     STEP,
+    Digits,
     Places,
     Residuals,
     head,
@@ -43,7 +44,7 @@ from cells.rules import Outputs, Rules, Weights
 from ntkscore.grams import Images
 from ntkscore.model import Activations, Logits
 
-Carry = tuple[Images, Images, Images]
+Carry = tuple[Array, Array, Array]
 """Cotangents of the outputs of the two cells before a cell, the nearer last, and of its first
 input."""
 
@@ -139,7 +140,7 @@ def preprocessed(stage: int, places: int) -> Int[np.ndarray, " k"]:
     return counts
 
 
-def has_rounds(operations: Array) -> Array:
+def has_rounds(operations: Digits) -> Digits:
     """One for each operation of two rounds, and zero for the others."""
     separable = jnp.array([*SEPARABLE], operations.dtype)
     return jnp.isin(operations % len(OPERATIONS), separable).astype(jnp.int32)
@@ -171,7 +172,7 @@ def pullbacks(
 
     def of_operation(index: int) -> Pull:
         def pull(
-            place: Array, g: Outputs, middles: list[Images], weights: Weights, stored: Weights
+            place: Array, g: Outputs, middles: list[Array], weights: Weights, stored: Weights
         ) -> tuple[PyTree, Visited]:
             x = read(place)
             if index == NONE:
@@ -195,8 +196,8 @@ def pullbacks(
 
 
 def pull_stage(
-    back: Backward, residuals: Sequence[Residuals], stage: int, previous: Outputs, last: Outputs
-) -> tuple[Outputs, Outputs]:
+    back: Backward, residuals: Sequence[Residuals], stage: int, previous: Array, last: Array
+) -> tuple[Array, Array]:
     """The cotangents of the two outputs before a stage, from those of its last two."""
     pull_cell, cells = cell_pullback(back, residuals, stage)
     carry = previous, last, jnp.zeros_like(split(last)[0])
@@ -250,8 +251,8 @@ def cell_pullback(
 
 
 def pull_reduction(
-    back: Backward, residuals: Sequence[Residuals], stage: int, previous: Outputs, last: Outputs
-) -> tuple[Outputs, Outputs]:
+    back: Backward, residuals: Sequence[Residuals], stage: int, previous: Array, last: Array
+) -> tuple[Array, Array]:
     """The cotangents of the two outputs before the reduction cell that begins a stage.
 
     Args:
