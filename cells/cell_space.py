@@ -4,10 +4,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from cells.costs import IMAGE_CHANNELS, ConvGroup, costs_of
 from cells.initializers import INITIALIZERS
@@ -174,7 +173,7 @@ class StagedSpace(Space):
         return Model(apply, variables["params"], mode.coupled, passes)
 
     def trainable(
-        self, architecture: Architecture, seed: int = 0, dtype: DTypeLike = np.float32
+        self, architecture: Architecture, seed: int = 0, dtype: Any = np.float32
     ) -> Trainable:
         """The untrained network of a cell, with batch normalisation as in training.
 
@@ -238,7 +237,7 @@ class CellSpace(StagedSpace):
         passes = self.passes_class(self.rules(code), *given)
         return passes, passes.statistics
 
-    def draw(self, shape: Hashable, seed: int, dtype: DTypeLike) -> Variables:
+    def draw(self, shape: Hashable, seed: int, dtype: Any) -> Variables:
         """Weights, and statistics of mean 0 and variance 1, as a function of seed and shape alone.
 
         Weights are drawn in float32 whatever the dtype, so that both precisions share them.

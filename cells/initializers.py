@@ -7,12 +7,11 @@ everything but the last axis. Normalisation scales start at 1 and shifts at 0 in
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from numpy.typing import DTypeLike
+from typing import Any
 
 from ntkscore.lazy import Array, jax
 
-Draw = Callable[[Array, tuple[int, ...], DTypeLike], Array]
+Draw = Callable[[Array, tuple[int, ...], Any], Array]
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Initializer:
 
 
 def _scaling(scale: float, mode: str, distribution: str) -> Draw:
-    def draw(key: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+    def draw(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
         scaling = jax.nn.initializers.variance_scaling(scale, mode, distribution)  # type: ignore[arg-type]
         return scaling(key, shape, dtype)
 
@@ -42,7 +41,7 @@ _TORCH = _scaling(1 / 3, "fan_in", "uniform")
 _FAN_OUT = _scaling(2.0, "fan_out", "normal")
 
 
-def _by_layer(key: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+def _by_layer(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     return (_FAN_OUT if len(shape) > 2 else _TORCH)(key, shape, dtype)
 
 

@@ -75,8 +75,9 @@ def _edge(edge: object, number: int, cell: str, at: str) -> Edge:
 
 def _is_in(value: object, bound: int) -> TypeGuard[int]:
     """Whether a value is a whole number from 0 to the bound, which it does not reach."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    return whole and 0 <= int(value) < bound
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        return False
+    return 0 <= int(value) < bound
 
 
 def _edges(edges: object, cell: str, places: Sequence[int] = ()) -> tuple[Edge, ...]:

@@ -116,8 +116,7 @@ class Cell:
         Raises:
             InputError: if it is none of the three.
         """
-        if hasattr(text, "tolist"):
-            text = text.tolist()
+        text = getattr(text, "tolist", lambda: text)()
         if isinstance(text, Sequence) and not isinstance(text, str):
             refuse_operations(text)
         if hasattr(text, "__index__") and not isinstance(text, bool):

@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
-from numpy.typing import DTypeLike
 
 from cells.residual.activations import ACTIVATIONS
 from ntkscore.errors import InputError
@@ -223,7 +222,7 @@ class Residual(Space):
         """The skip indicators α_1 … α_{L−2}, int32."""
         return architecture.indicators
 
-    def draw(self, shape: Hashable, seed: int, dtype: DTypeLike) -> Weights:
+    def draw(self, shape: Hashable, seed: int, dtype: Any) -> Weights:
         """Weights W_1 … W_L, as `sizes` has them; drawn in float32 whatever the dtype."""
         assert isinstance(shape, tuple)
         sizes = self.sizes(len(shape) + 1)
