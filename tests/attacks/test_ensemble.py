@@ -257,7 +257,7 @@ np.savez(sys.argv[2], images=found.images, **right)
 
 @pytest.mark.slow
 def test_killed_in_each_attack_it_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    paths = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
+    paths = [str(folder) for folder in Path(__file__).parents[:3]]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu"}
 
     def start(name: str) -> subprocess.Popen[str]:
@@ -307,7 +307,7 @@ print(found[3].accuracies)
 
 @pytest.mark.slow
 def test_three_devices_share_a_batch() -> None:
-    paths = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
+    paths = [str(folder) for folder in Path(__file__).parents[:3]]
     flags = "--xla_force_host_platform_device_count=3"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "XLA_FLAGS": flags}
     command = [sys.executable, "-c", SHARED]

@@ -254,8 +254,8 @@ def test_features_in_a_folder_are_computed_once(tmp_path, monkeypatch) -> None:
     kept = (tmp_path / "000000000.npz").stat().st_mtime_ns
     assert error(gradient_features(model, x, 16, out=tmp_path), want) < 1e-6
     assert (tmp_path / "000000000.npz").stat().st_mtime_ns == kept
-    for given in ({"seed": 1}, {"points": x / 2}):
-        with refuses("settings", expected=tmp_path):
+    for what, given in (("settings", {"seed": 1}), ("points", {"points": x / 2})):
+        with refuses(what, expected=tmp_path):
             gradient_features(**{"model": model, "points": x, "size": 16, "out": tmp_path} | given)
     other = model._replace(apply=lambda params, x: jnp.tanh(model.apply(params, x)))
     with refuses("logits", expected=tmp_path):

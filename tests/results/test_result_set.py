@@ -319,7 +319,7 @@ def test_parts_that_keep_vanishing_end_in_an_error(new, directory):
 APPEND_AND_DIE = """
 import os, signal, sys
 from ntkscore.results.result_set import ResultSet
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 from test_result_set import CONFIGURATION, unit
 
 run = ResultSet.create_or_resume({directory!r}, CONFIGURATION)
@@ -333,7 +333,9 @@ run.append(unit(2))
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_kill_in_the_middle_of_append_leaves_the_earlier_parts(directory, call):
     script = APPEND_AND_DIE.format(
-        tests=str(Path(__file__).parent), directory=str(directory), call=call
+        tests=[str(folder) for folder in Path(__file__).parents[:2]],
+        directory=str(directory),
+        call=call,
     )
     ended = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2])
     assert ended.returncode == -9
