@@ -149,7 +149,7 @@ def test_every_measure_is_that_of_the_plain_network(bn, monkeypatch):
         monkeypatch.setattr(plain_darts, "bn", live)
 
     def by_batches(params, x):
-        sets = x.reshape(-1, *images.shape)
+        sets = x.reshape(-1, min(len(x), len(images)), *x.shape[1:])
         return jnp.concatenate([apply(params, one) for one in sets])
 
     coupled = bn == "batch"
