@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 from jax.stages import Traced
 from jax.typing import DTypeLike
 from jaxtyping import Array, PyTree
@@ -255,6 +255,9 @@ class Scorer:
         self._compute = _piecewise(space, config.program) if space.piecewise else self._whole()
         mesh = Mesh(np.array(self.plan.devices), (AXIS,))
         self._everywhere, self._split = (NamedSharding(mesh, s) for s in (EVERYWHERE, SPLIT))
+        if space.piecewise:
+            # JAX maps no gradient of a grouped convolution over cotangents of arrays on a mesh.
+            self._everywhere = self._split = SingleDeviceSharding(self.plan.devices[0])
 
     def check(self, architecture: Architecture, images: np.ndarray) -> None:
         """Refuse what does not fit, before anything is computed.

@@ -52,6 +52,23 @@ def test_networks_are_ranked_and_scored_as_alone(tmp_path: Path) -> None:
     np.testing.assert_allclose(both["value_x"], both["value_y"], rtol=1e-4, atol=1e-6)
 
 
+def test_a_network_with_a_kernel_for_each_channel_is_scored_column_by_column() -> None:
+    def apply(weights: list[jax.Array], images: jax.Array) -> jax.Array:
+        order = "NHWC", "HWIO", "NHWC"
+        how = {"dimension_numbers": order, "feature_group_count": 3}
+        x = jax.lax.conv_general_dilated(images, weights[0], (1, 1), "SAME", **how)
+        return jax.nn.relu(x).mean((1, 2)) @ weights[1]
+
+    rng = np.random.default_rng(0)
+    weights = [jnp.asarray(rng.normal(size=s), jnp.float32) for s in ((3, 3, 1, 3), (3, 4))]
+    images, labels = rng.uniform(size=(4, 6, 6, 3)), np.arange(4)
+    coupled = Model(apply, weights, coupled=True)
+    rows = ntkscore.score({"mine": coupled}, (images, labels), CONFIG).rows
+    (trace,) = rows.query("kernel == 'clean' and score == 'trace'")["value"]
+    alone = ntkscore.ntk(Model(apply, weights), jnp.asarray(images, jnp.float32))
+    assert trace == pytest.approx(float(jnp.trace(alone)), rel=1e-4)
+
+
 def test_a_new_network_joins_and_an_old_one_with_other_weights_is_refused(tmp_path: Path) -> None:
     first = {"a": network(4)}
     ntkscore.score(first, "synthetic", CONFIG, out=tmp_path)
