@@ -144,8 +144,7 @@ class BlockPasses:
         """
         leaves, seen = jax.tree.leaves(params), [each() for each in self._seen]
         known = len(seen) == len(leaves) and all(map(is_, seen, leaves))
-        if not (self.alone or known):
-            check_coupling(self.traced.apply, params, *given)
+        if not (self.alone or known) and check_coupling(self.traced.apply, params, *given):
             self._seen = [*map(ref, leaves)]
 
     def _backward(self, function: Callable[..., Result]) -> Callable[..., Result]:

@@ -21,17 +21,19 @@ def check_coupling(
     logits: Logits,
     points: Array,
     among: Array | None = None,
-) -> None:
+) -> bool:
     """Refuse a network whose logits of a point are others alone than in a batch.
+
+    Returns whether the points tell: a single one does not, nor do logits that are not finite.
 
     Args:
         apply, params: the network.
         logits: of the first points, each computed alone.
-        points: any number; one alone tells nothing.
+        points: any number.
         among: (o,), of the first point in `beside_another`; computed if left out.
     """
     if len(points) < 2 or not np.isfinite(logits).all():
-        return
+        return False
     beside = jitted(apply)(params, beside_another(points))[0] if among is None else among
     limit = COUPLING * np.abs(logits).max()
     if not np.allclose(beside, logits[0], rtol=0, atol=limit, equal_nan=True):
@@ -41,6 +43,7 @@ def check_coupling(
             "freeze the batch's statistics and switch dropout off, or declare it with "
             "Model(apply, params, coupled=True)",
         )
+    return True
 
 
 @jax.jit

@@ -21,6 +21,7 @@ import ntkscore
 from ntkscore import Model, gradient_features, ntk
 from ntkscore.kernels import plain
 from ntkscore.model import Passes
+from ntkscore.trace.compiled import passes_in_blocks
 
 RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.uniform(size=(5, 4)), jnp.float32)
@@ -154,6 +155,15 @@ def test_a_dependence_on_the_batch_is_seen_at_any_weights(memory: int | None) ->
     ntk(Model(apply, params), X, memory=memory)
     with refuses(remedy="coupled=True"):
         ntk(Model(apply, {**params, "gate": jnp.ones(())}), X, memory=memory)
+
+
+def test_one_point_does_not_tell_that_points_are_alone() -> None:
+    params = {"a": A, "b": B}
+    model = Model(lambda w, x: jnp.tanh(x @ w["a"] - (x @ w["a"]).mean(0)) @ w["b"], params)
+    passes = passes_in_blocks(model, X)
+    passes.forward(params, X[:1])
+    with refuses(remedy="coupled=True"):
+        passes.forward(params, X)
 
 
 def test_networks_with_passes_of_their_own_are_not_all_kept() -> None:
