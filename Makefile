@@ -28,7 +28,7 @@ rank: $(VENV)/.installed
 quick: $(VENV)/.installed
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not thorough and not oracle" $(QUICK)
 
-# What must pass: all but the longest. Nine to fourteen minutes on two cores, up to 10 GB.
+# What must pass: all but the longest. Eight to fourteen minutes on two cores, up to 10 GB.
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest $(PARALLEL)
 

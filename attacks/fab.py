@@ -124,9 +124,9 @@ class FAB(Stepwise):
         value, slope = self._boundary(at_step, run, state)
         z, w = flat(state.z), flat(slope)
         at_x = value + jnp.sum(w * (flat(x) - z), 1)
-        both = jnp.concatenate([z, flat(x)]), jnp.concatenate([value, at_x])[:, None]
-        from_both = onto_hyperplane(both[0], jnp.concatenate([w, w]), both[1], self.norm)
-        from_z, from_x = jnp.split(from_both, 2)
+        points, values = jnp.concatenate([z, flat(x)]), jnp.concatenate([value, at_x])[:, None]
+        changes = onto_hyperplane(points, jnp.concatenate([w, w]), values, self.norm)
+        from_z, from_x = jnp.split(changes, 2)
         far, near = (jnp.maximum(length(d, self.norm), 1e-8) for d in (from_x, from_z))
         pull = jnp.minimum(near / (near + far), self.largest_pull)[:, None]
         moved = (z + self.overshoot * from_z) * (1 - pull)

@@ -2,8 +2,8 @@
 
 XLA has a fast convolution for CPUs: of float32 arrays (image, *sides, channel), by kernels
 (*sides, in, out). It brings others into this form, but not inside of a loop, where they take up to
-a hundred times as long. One kernel for each channel it computes slowly everywhere, and gradients of
-pixels, and over strides.
+a hundred times as long. Everywhere it is slow at one kernel for each channel, at the gradient in an
+image's few colours, and at gradients over strides.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,8 @@ Sides = Sequence[int]
 MOST_PLACES = 81
 """Places of a kernel up to which shifted images are added up; more take long to compile."""
 LARGER = 4
-"""How many times as large as what is given and what is found products may be."""
+"""Size of the products of all places of a kernel, over that of the larger of both images, up to
+which they are added up."""
 
 
 def of_each_channel(kernel: Sequence[int], groups: int) -> bool:
@@ -179,7 +180,7 @@ def sum_of_products(
 ) -> Float[Array, "m ... c"]:
     """`pull` as products with each place of the kernel, moved and added up; in other last digits.
 
-    Of few channels and over strides it is two to six times as fast on a CPU.
+    For few channels and over strides it is two to six times as fast on a CPU.
     """
     size = kernel.shape[:-2]
     products = jnp.matmul(g, kernel.reshape(-1, kernel.shape[-1]).T, precision=precision)

@@ -70,7 +70,7 @@ def gradient_features(
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from ntkscore.model import Labels, Model
+        >>> from ntkscore import Model
         >>> linear = Model(lambda w, x: x @ w, jnp.ones((3, 2)))
         >>> features = gradient_features(linear, jnp.eye(3), size=2**14)
         >>> (features @ features.T).round(1)[0]
