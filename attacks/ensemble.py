@@ -7,7 +7,7 @@ between pieces, and what is done is kept, so that a computation that was stopped
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -17,8 +17,9 @@ from jaxtyping import Bool, Int
 
 from attacks.errors import AttackError
 from attacks.lazy import Array, PyTree, jax, jnp
-from attacks.losses import Logits, Victim, ask
-from attacks.steps import Run, State, Stepwise, is_right, length, point_keys
+from attacks.losses import Logits
+from attacks.programs import Network, answers, look, run_programs, same
+from attacks.steps import Run, State, Stepwise, length, point_keys
 
 Store = MutableMapping[str, Any]
 """Named results, each a dict of named arrays, that outlive a stop."""
@@ -81,13 +82,13 @@ def attack_all(
     devices: Sequence[Any] | None = None,
     store: Store | None = None,
     report: Report | None = None,
-    compile: Callable[..., Any] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Robustness:
     """Run attacks one after the other, each on the images that are still classified correctly.
 
     Args:
         apply: returns logits (n, o) of (params, images), each image by itself; with `draws`, of
-            (params, images, key).
+            (params, images, key). Its programs are kept, so what it captures must not change.
         params: of the network.
         images: (n, …), floating point in [0, 1], in whose type the attacks compute.
         labels: classes.
@@ -99,7 +100,7 @@ def attack_all(
         store: where results are kept. The same call goes on with what is there, and returns what
             it would have returned unstopped.
         report: called after each piece.
-        compile: in place of `jax.jit`.
+        options: of the compiler, as `jax.jit` takes them.
 
     Returns:
         What each attack left right, and the attacked images.
@@ -118,7 +119,8 @@ def attack_all(
         {'clean': 1.0, 'apgd-ce': 0.5, 'fab': 0.5}
     """
     images, labels = np.asarray(images), np.asarray(labels, np.int32)
-    job = _Job(apply, params, images, labels, seed, draws, batch, devices, compile or jax.jit)
+    network = Network(apply, draws, tuple((options or {}).items()))
+    job = _Job(network, params, images, labels, jax.random.key(seed), batch, devices)
     job.check(attacks)
     store = {} if store is None else store
     right, finite = job.answers(images, np.arange(len(labels)))
@@ -179,18 +181,15 @@ class _Keep:
 
 @dataclass(eq=False)
 class _Job:
-    """A network under attack, with its compiled programs."""
+    """A network under attack."""
 
-    apply: Callable[..., Logits]
+    network: Network
     params: PyTree
     images: np.ndarray
     labels: np.ndarray
-    seed: int
-    draws: int
+    key: Array
     batch: int
     devices: Sequence[Any] | None
-    compile: Callable[..., Any]
-    programs: dict[Any, tuple[Callable[..., Any], ...]] = field(default_factory=dict)
 
     def chunk(
         self,
@@ -243,17 +242,14 @@ class _Job:
         size: int,
     ) -> State:
         """The state of images after some steps of a run, by programs of so many images."""
-        key = jax.random.key(self.seed)
+        key, rho = self.key, np.asarray(attack.rho, self.images.dtype)
         for number in place:
             key = jax.random.fold_in(key, number)
-        start, advance = self._programs(attack, run)
+        start, advance = run_programs(self.network, replace(attack, rho=0), same(run))
         pieces = []
         for rows, count in _batches(len(alive), size):
-            given = (
-                self.weights,
-                *map(self._put, (self.images[alive[rows]], self.labels[alive[rows]])),
-            )
-            given = *given, point_keys(key, self._put(alive[rows]))
+            keys = point_keys(key, self._put(alive[rows]))
+            given = *self._given(self.images[alive[rows]], alive[rows]), keys, rho
             now = jax.tree.map(lambda leaf, rows=rows: self._put(leaf[rows]), state)
             if steps[0] == 0:
                 now = start(*given, run.target, None if run.first else now.best)
@@ -261,32 +257,17 @@ class _Job:
             pieces.append(jax.tree.map(lambda leaf, count=count: leaf[:count], now))
         return jax.tree.map(lambda *leaves: np.concatenate([*map(np.asarray, leaves)]), *pieces)
 
-    def _programs(self, attack: Stepwise, run: Run) -> tuple[Callable[..., Any], ...]:
-        """The state before a run, and after some steps of it, which serve all targets."""
-        same = attack, run._replace(target=min(run.target, 1))
-
-        def start(params: Any, x: Any, y: Any, keys: Any, target: Any, begin: Any) -> Any:
-            return attack.start(self._victim(params, y), x, keys, run, target, begin)
-
-        def advance(params: Any, x: Any, y: Any, keys: Any, one: Any, two: Any, state: Any) -> Any:
-            step = partial(attack.advance, self._victim(params, y), x, keys, run)
-            return jax.lax.fori_loop(one, two, step, state)
-
-        if same not in self.programs:
-            self.programs[same] = self.compile(start), self.compile(advance)
-        return self.programs[same]
-
     def _like(self, attack: Stepwise, run: Run, leaves: list[np.ndarray]) -> State:
         """A state of these leaves."""
-        x, y = self.images[:1], self.labels[:1]
-        keys = point_keys(jax.random.key(0), np.zeros(1, int))
-        start, _ = self._programs(attack, run)
-        like = jax.eval_shape(start, self.params, x, y, keys, run.target, None if run.first else x)
+        x, keys = self.images[:1], point_keys(self.key, np.zeros(1, int))
+        given = self.params, self.key, x, self.labels[:1], keys, x.dtype.type(0)
+        start, _ = run_programs(self.network, replace(attack, rho=0), same(run))
+        like = jax.eval_shape(start, *given, run.target, None if run.first else x)
         return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
-    def _victim(self, params: PyTree, labels: Any) -> Victim:
-        key = jax.random.key(self.seed) if self.draws else None
-        return Victim(partial(self.apply, params), labels, self.draws, key)
+    def _given(self, images: np.ndarray, rows: np.ndarray) -> tuple[Any, ...]:
+        """What every program takes first, of images that have some rows' labels."""
+        return self.weights, self.key, *map(self._put, (images, self.labels[rows]))
 
     def _fell(self, attack: Stepwise, points: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Whether points are misclassified when they are looked at again, and inside the ball."""
@@ -299,23 +280,14 @@ class _Job:
         """Whether images are classified as some rows' labels say; whether by finite logits."""
         found = [np.zeros((2, 0), bool)]
         for some, count in _batches(len(rows), self.batch):
-            given = self._put(images[some]), self._put(self.labels[rows[some]])
-            found.append(np.asarray(self._answers(self.weights, *given))[:, :count])
+            given = self._given(images[some], rows[some])
+            found.append(np.asarray(answers(self.network)(*given))[:, :count])
         return np.concatenate(found, 1)
-
-    @cached_property
-    def _answers(self) -> Callable[..., Any]:
-        def answers(params: Any, x: Any, y: Any) -> Any:
-            logits = self._victim(params, y).logits(x)
-            return jnp.stack([is_right(logits, y), jnp.isfinite(jnp.max(logits, 1))])
-
-        return self.compile(answers)
 
     def check(self, attacks: Mapping[str, Stepwise]) -> None:
         """Refuse labels and attacks that are not for this network."""
-        one = self.images[:1], self.labels[:1]
-        logits = jax.eval_shape(lambda w, x, y: self._victim(w, y).logits(x), self.params, *one)
-        classes = logits.shape[1]
+        given = self.params, self.key, self.images[:1], self.labels[:1]
+        classes = jax.eval_shape(look(self.network), *given).logits.shape[1]
         if self.labels.min(initial=0) < 0 or self.labels.max(initial=0) >= classes:
             raise AttackError(
                 f"labels from 0 to {classes - 1}",
@@ -331,11 +303,7 @@ class _Job:
         if not count:
             return []
 
-        def look(params: Any, x: Any, y: Any) -> Any:
-            return ask(self._victim(params, y), x, "margin")
-
-        images, labels = self._put(self.images[rows]), self._put(self.labels[rows])
-        at = self.compile(look)(self.weights, images, labels)
+        at = look(self.network)(*self._given(self.images[rows], rows))
         logits, found = np.asarray(at.logits), []
         if (logits >= -1e-5).all() and np.allclose(logits.sum(1), 1, atol=1e-5):
             found.append("the outputs are probabilities: give the logits, or gradients vanish")

@@ -66,7 +66,7 @@ class Stepwise:
     """An attack that proceeds by steps.
 
     Attributes:
-        rho: radius of the ball around each image, in pixel units.
+        rho: radius of the ball around each image, in pixel units. It may be traced.
         norm: of the ball, `linf`, `l2` or `l1`.
 
     Raises:

@@ -16,7 +16,7 @@ from ntkscore.memory import usable_memory
 from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit, have_values
 from ntkscore.trace.activations import fitting
 from ntkscore.trace.blocks import BlockPasses, Blocks
-from ntkscore.trace.parameters import beside_params
+from ntkscore.trace.parameters import beside_params, form_of, of_form
 from ntkscore.trace.passes import TracedPasses, passes_of
 
 DEFAULT_MEMORY = 4 * 2**30
@@ -34,7 +34,7 @@ log = logging.getLogger("ntkscore")
 def _block_passes(
     apply: Callable[..., Logits], tree: Any, leaves: Any, point: Any, memory: int
 ) -> BlockPasses:
-    params = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
+    params = of_form(tree, leaves)
     traced = TracedPasses(Model(apply, params), jax.ShapeDtypeStruct(*point))
     if unused := [jax.tree_util.keystr(path) for path in traced.unused]:
         more = f" and {len(unused) - SHOWN} more leaves" if len(unused) > SHOWN else ""
@@ -75,15 +75,9 @@ def passes_in_blocks(model: Model, points: Points, memory: float | None = None) 
     if isinstance(model.passes, Chain):
         return replace(model.passes, memory=memory)
     if not model.coupled and model.passes is None and have_values(model.params, points):
-        form, point = _form(model.params), (points.shape[1:], points.dtype)
+        form, point = form_of(model.params), (points.shape[1:], points.dtype)
         return _block_passes(model.apply, *form, point, _bytes_held(memory))
     return passes_of(model, points)
-
-
-def _form(params: PyTree) -> tuple[Any, Any]:
-    """The structure of a network's weights, and the shapes and dtypes of its leaves."""
-    leaves, tree = jax.tree.flatten(params)
-    return tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
 
 def _bytes_held(memory: float | None) -> int:
@@ -105,7 +99,7 @@ def _piece(
     memory: int,
 ) -> tuple[BlockPasses, Any]:
     """The passes of a piece, whose logits are all numbers of its output; that of one point."""
-    params = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
+    params = of_form(tree, leaves)
     one = jax.eval_shape(function, params, jax.ShapeDtypeStruct((1, *point[0]), point[1]))
     flat = lambda params, points: _flat(function(params, points))  # noqa: E731
     traced = TracedPasses(Model(flat, params), jax.ShapeDtypeStruct(*point), *ends)
@@ -139,7 +133,7 @@ class Chain(Passes):
         at = points.shape[1:], points.dtype
         for place, (function, weights) in enumerate(pieces):
             ends = place == 0, place == len(pieces) - 1
-            passes, at = _piece(function, ends, *_form(weights), at, memory)
+            passes, at = _piece(function, ends, *form_of(weights), at, memory)
             yield passes, weights
 
     def forward(self, params: PyTree, points: Points, /) -> tuple[Logits, Kept]:

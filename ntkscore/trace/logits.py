@@ -1,7 +1,7 @@
 """A network's logits, with gradients that CPUs compute fast in the loop of an attack."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -9,6 +9,7 @@ from jaxtyping import Array, PyTree
 
 from ntkscore.model import Logits, Model, Points
 from ntkscore.trace.layouts import FastConvolution
+from ntkscore.trace.parameters import form_of, of_form
 from ntkscore.trace.program import Program, Value
 
 
@@ -24,16 +25,25 @@ def fast_gradients(program: Program) -> dict[int, Callable[..., list[Array]]]:
 def logits_of(model: Model, point: Any) -> Callable[[PyTree, Points], Logits]:
     """A network's `apply`, with convolutions that CPUs compute fast where an attack is a loop.
 
+    The same object for what computes the same, so that its programs are found again.
+
     Args:
         model: the network.
         point: of the shape and dtype of one point.
     """
     if model.passes is not None or model.coupled:
         return model.apply
-    program = Program(model.apply, model.params, point)
+    return _logits_of(model.apply, *form_of(model.params), point.shape, point.dtype)
+
+
+@lru_cache(maxsize=16)
+def _logits_of(
+    apply: Callable[..., Logits], tree: Any, leaves: Any, shape: tuple[int, ...], dtype: Any
+) -> Callable[[PyTree, Points], Logits]:
+    program = Program(apply, of_form(tree, leaves), jax.ShapeDtypeStruct(shape, dtype))
     fast, last = fast_gradients(program), program.logits
     if not fast or not isinstance(last, Value):
-        return model.apply
+        return apply
 
     def logits(params: PyTree, points: Points) -> Logits:
         derived = program.derive(jax.tree.leaves(params))

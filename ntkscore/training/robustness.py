@@ -1,7 +1,7 @@
 """The accuracy of a network under attacks that outlive a stop, AutoAttack first."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -161,10 +161,9 @@ def robustness(
                 check_same_network(store[ANSWERS]["logits"], logits, Path(out))
             else:
                 store[ANSWERS] = {"logits": logits}
-    compiled = partial(jax.jit, compiler_options=compiler_options())
     how: dict[str, Any] = {"seed": seed, "batch": min(batch, max(len(labels), 1))}
     how |= {"draws": DRAWS if chance else 0, "store": store, "report": report}
-    return attack_all(apply, params, pixels, labels, chosen, compile=compiled, **how)
+    return attack_all(apply, params, pixels, labels, chosen, options=compiler_options(), **how)
 
 
 class Subject(NamedTuple):
@@ -213,7 +212,8 @@ class Subject(NamedTuple):
         dtype = jnp.float32 if jnp.finfo(own).bits < 32 else own
         some = as_pixels(images[:BATCH], own)
         if chance:
-            logits, classes = model.apply, _classes_with_chance(model, some)
+            # A function of its own at each call, since what the model's captures may have changed.
+            logits, classes = lambda *given: model.apply(*given), _classes_with_chance(model, some)
         else:
             model, classes = as_it_is_now(model, some)
             if model.passes is None:  # a space's own networks say whether they are coupled
@@ -223,10 +223,18 @@ class Subject(NamedTuple):
         check_classes(classes)
         check_labels(labels, len(images), classes)
 
-        def apply(params: PyTree, x: Array, *key: Array) -> Array:
-            return logits(params, x.astype(own), *key).astype(dtype)
-
+        apply = _with_casts(logits, own, dtype)
         return cls(apply, model.params, images, labels.astype(np.int32), classes, dtype)
+
+
+@lru_cache(maxsize=16)
+def _with_casts(logits: Callable[..., Array], own: DTypeLike, dtype: DTypeLike) -> Any:
+    """Logits in the attacks' type of a network that computes in its own."""
+
+    def apply(params: PyTree, x: Array, *key: Array) -> Array:
+        return logits(params, x.astype(own), *key).astype(dtype)
+
+    return apply
 
 
 def _classes_with_chance(model: Model, points: Array) -> int:

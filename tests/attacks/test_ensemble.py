@@ -157,7 +157,9 @@ def test_an_image_is_attacked_alike_whatever_is_attacked_beside_it() -> None:
 
 def test_as_few_programs_as_can_be_and_few_empty_places() -> None:
     model = linear()
-    job = ensemble._Job(model.apply, model.params, greys(1), np.zeros(1), 0, 0, 48, None, jax.jit)
+    network = ensemble.Network(model.apply, 0, ())
+    key = jax.random.key(0)
+    job = ensemble._Job(network, model.params, greys(1), np.zeros(1), key, 48, None)
     counts = [0, 1, 8, 9, 36, 48, 49, 82, 97]
     assert [job._size(n) for n in counts] == [8, 8, 8, 16, 40, 48, 32, 48, 40]
     assert job._smaller(48, 40, 374) == 48 and job._smaller(48, 40, 375) == 40
@@ -372,18 +374,47 @@ def test_an_image_without_a_gradient_does_not_count_as_fallen_nor_hide_others() 
     assert not found.right["apgd-ce"].all() and np.isfinite(found.images).all()
 
 
+def test_radii_weights_and_images_are_data_of_programs_and_what_a_network_captures_is_not() -> None:
+    x, traces, scale = greys(20), [], [1.0]
+    labels, far = distances(linear(), x, "linf")
+
+    def apply(weights: Any, images: Any) -> Any:
+        traces.append(images.shape)
+        return scale[0] * linear().apply(weights, images)
+
+    model = Model(apply, linear().params)
+    rhos = np.quantile(far, (0.3, 0.7, 0.5))
+    for number, rho in enumerate(rhos):
+        found = robustness(model, x, labels, "apgd-ce", rho, seed=number)
+        np.testing.assert_array_equal(found.right["apgd-ce"], far > rho)
+        if not number:
+            first = len(traces)
+        # Each call traces the function once, to know whether it is as it was.
+        assert len(traces) == first + number
+    other = Model(apply, -linear().params)
+    turned = np.asarray(other.logits(jnp.asarray(x)).argmax(1))
+    before = len(traces)
+    assert robustness(other, x, turned, "apgd-ce", rhos[0]).right["clean"].all()
+    assert len(traces) == before + 1
+    scale[0] = -1.0
+    assert not robustness(model, x, labels, "apgd-ce", rhos[0]).right["clean"].any()
+
+
 def test_a_network_with_chance_is_attacked_through_its_mean() -> None:
-    model, x, rho = linear(), greys(30), 8 / 255
+    model, x, rho, scale = linear(), greys(30), 8 / 255, [1.0]
     labels, far = distances(model, x, "linf")
 
     def apply(w: Any, x: Any, key: Any) -> Any:
         # Noise of any size averages out of the gradient of the logits, not of one draw's loss.
-        return model.apply(w, x) + 0.05 * jax.random.normal(key, (len(x), CLASSES))
+        return scale[0] * model.apply(w, x) + 0.05 * jax.random.normal(key, (len(x), CLASSES))
 
-    found = robustness(model._replace(apply=apply), x, labels, "autoattack-rand", rho)
+    chance = model._replace(apply=apply)
+    found = robustness(chance, x, labels, "autoattack-rand", rho)
     sure = abs(far - rho) > 0.3 * rho
     assert [*found.right] == ["clean", "apgd-ce", "apgd-dlr"]
     np.testing.assert_array_equal(found.right["apgd-dlr"][sure], (far > rho)[sure])
+    scale[0] = -1.0
+    assert not robustness(chance, x, labels, "autoattack-rand", rho).right["clean"].any()
     with refuses(3, expected=("apply(params, images, key)", "autoattack-rand")):
         robustness(model, x, labels, "autoattack-rand")
 

@@ -1,0 +1,74 @@
+"""Compiled programs of networks under attack, found again at other weights, images and radii."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+from attacks.lazy import jax, jnp
+from attacks.losses import Logits, Victim, ask
+from attacks.steps import Run, Stepwise, is_right
+
+KEPT = 64
+"""Programs of a kind."""
+
+
+class Network(NamedTuple):
+    """What the programs of a network depend on. Weights, radius and keys are their data.
+
+    Attributes:
+        apply: of `attack_all`.
+        draws: of it.
+        options: of the compiler.
+    """
+
+    apply: Callable[..., Logits]
+    draws: int
+    options: tuple[tuple[str, Any], ...]
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A program of (victim, images, …), which takes (weights, key, images, labels, …)."""
+
+        def of_arrays(params: Any, key: Any, x: Any, y: Any, *rest: Any) -> Any:
+            key = key if self.draws else None
+            return function(Victim(partial(self.apply, params), y, self.draws, key), x, *rest)
+
+        return jax.jit(of_arrays, compiler_options=dict(self.options) or None)
+
+
+@lru_cache(maxsize=KEPT)
+def run_programs(
+    network: Network, attack: Stepwise, run: Run
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The state before a run, and after some steps of it, of an attack with any radius."""
+
+    def start(victim: Victim, x: Any, keys: Any, rho: Any, target: Any, begin: Any) -> Any:
+        return replace(attack, rho=rho).start(victim, x, keys, run, target, begin)
+
+    def advance(victim: Victim, x: Any, keys: Any, rho: Any, one: Any, two: Any, state: Any) -> Any:
+        step = partial(replace(attack, rho=rho).advance, victim, x, keys, run)
+        return jax.lax.fori_loop(one, two, step, state)
+
+    return network.compile(start), network.compile(advance)
+
+
+@lru_cache(maxsize=KEPT)
+def answers(network: Network) -> Callable[..., Any]:
+    """Whether images are right, and whether by finite logits."""
+
+    def told(victim: Victim, x: Any) -> Any:
+        logits = victim.logits(x)
+        return jnp.stack([is_right(logits, victim.labels), jnp.isfinite(jnp.max(logits, 1))])
+
+    return network.compile(told)
+
+
+@lru_cache(maxsize=KEPT)
+def look(network: Network) -> Callable[..., Any]:
+    """The margin with its logits and gradient."""
+    return network.compile(partial(ask, name="margin"))
+
+
+def same(run: Run) -> Run:
+    """The run whose programs serve this one too, since the target is their data."""
+    return run._replace(target=min(run.target, 1))
