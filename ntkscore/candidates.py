@@ -1,13 +1,17 @@
 """Networks of one's own by name, as a space of which they are all."""
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+import inspect
+import logging
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
+from ntkscore.data.images import ImageSet, draw_images
 from ntkscore.errors import InputError, check_choice
 from ntkscore.lazy import Array, PyTree, jax
 from ntkscore.space import WEIGHTS, Architecture, Space
@@ -17,7 +21,12 @@ if TYPE_CHECKING:
 
     from ntkscore.model import Model
 
-POINTS = 8
+POINTS = 64
+"""Images that functions of one's own are called with; normalisations may measure them."""
+CONVERTED = 8
+"""Those of them at which a PyTorch module is converted."""
+S = TypeVar("S", bound=Space)
+log = logging.getLogger("ntkscore")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,6 +36,7 @@ class Candidates(Space):
     Attributes:
         networks: models or PyTorch modules by name; those that `made` makes if left out.
         made: a function of images that returns such networks, as a file of one's own has it.
+        example: images for it, (n, height, width, colours); random ones if left out.
 
     Example:
         >>> import jax.numpy as jnp
@@ -47,6 +57,7 @@ class Candidates(Space):
     piecewise: ClassVar[bool] = True
     made: ClassVar[Callable[[np.ndarray], Mapping[str, Any]] | None] = None
     networks: Mapping[str, Any] | None = None
+    example: np.ndarray | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """What another process needs; it makes the networks of `made` itself."""
@@ -55,7 +66,9 @@ class Candidates(Space):
 
     @property
     def points(self) -> np.ndarray:
-        """Random images that PyTorch modules become models at."""
+        """Images that networks are made and PyTorch modules converted at."""
+        if self.example is not None:
+            return self.example
         shape = (POINTS, *self.task.image_shape)
         return np.random.default_rng(0).uniform(size=shape).astype(np.float32)
 
@@ -65,18 +78,35 @@ class Candidates(Space):
         from ntkscore.bridges import from_torch
         from ntkscore.kernels.checks import checked_model
 
-        make, images = type(self).made, self.points
-        given: Any = self.networks if make is None else make(images)
+        given: Any = self.networks if type(self).made is None else self._made()
         if not isinstance(given, Mapping) or not given or not all(map(_is_name, given)):
             raise InputError(
                 "networks by name, {'resnet18': model, …}",
                 f"the names {[*given]}" if isinstance(given, Mapping) else type(given).__name__,
                 "give a dict with a text without commas for each model or PyTorch module",
             )
-        return {
-            name: from_torch(each, images) if hasattr(each, "state_dict") else checked_model(each)
-            for name, each in given.items()
-        }
+        models = dict[str, "Model"]()
+        for name, each in given.items():
+            with of_network(name):
+                is_module = hasattr(each, "state_dict")
+                models[name] = (
+                    from_torch(each, self.points[:CONVERTED]) if is_module else checked_model(each)
+                )
+        return models
+
+    def _made(self) -> object:
+        """What the function of images returns."""
+        make: Any = type(self).made
+        signature = inspect.signature(make)
+        try:
+            signature.bind(self.points)
+        except TypeError as error:
+            raise InputError(
+                "a function networks(images)",
+                f"networks{signature}",
+                "give it the images as its only argument",
+            ) from error
+        return make(self.points)
 
     def parse(self, text: object) -> str:
         return one_of(self.models, text)
@@ -89,18 +119,22 @@ class Candidates(Space):
         """
         if architecture in self._identities:
             return self._identities[architecture]
+        from ntkscore.grams import in_full_precision
         from ntkscore.kernels.checks import as_it_is_now, checked_model, normalisation_of
         from ntkscore.results.checkpoints import fingerprint
+        from ntkscore.trace.content import constants_of
 
         leaves, tree = jax.tree.flatten(self.models[architecture].params)
-        digest = fingerprint([np.frombuffer(str(tree).encode(), np.uint8), *leaves])[:16]
         points = jax.numpy.zeros((2, *self.task.image_shape))
-        now, _ = as_it_is_now(checked_model(self.models[architecture], points.dtype), points)
-        self._identities[architecture] = {
-            "network": architecture,
-            WEIGHTS: digest,
-            "bn": normalisation_of(now, points),
-        }
+        with of_network(architecture):
+            model = checked_model(self.models[architecture], points.dtype)
+            # As it will be scored, so that it is traced once.
+            now, _ = in_full_precision(as_it_is_now)(model, points)
+            bn = normalisation_of(now, points)
+        # Statistics that a normalisation has measured are no weights, and decide scores like them.
+        described = str(tree) + constants_of(now.apply)
+        digest = fingerprint([np.frombuffer(described.encode(), np.uint8), *leaves])[:16]
+        self._identities[architecture] = {"network": architecture, WEIGHTS: digest, "bn": bn}
         return self._identities[architecture]
 
     @cached_property
@@ -169,6 +203,35 @@ def described(space: Space, architectures: Iterable[Architecture]) -> dict[str, 
         }
         for each in architectures
     }
+
+
+def on_images(space: S, images: ImageSet) -> S:
+    """A space on the size and classes of images, some of which networks of one's own are made at.
+
+    These are the same whatever the seed.
+    """
+    space = space.on(images.task)
+    if not isinstance(space, Candidates):
+        return space
+    example, _ = draw_images(images, min(POINTS, len(images.labels)), 0, False)
+    return dataclasses.replace(space, example=example)
+
+
+@contextmanager
+def of_network(name: object) -> Iterator[None]:
+    """Errors and warnings say which network they are of."""
+
+    def named(record: logging.LogRecord) -> bool:
+        record.msg, record.args = f"network {name!r}: {record.getMessage()}", ()
+        return True
+
+    log.addFilter(named)
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{error.expected} (network {name!r})", error.got, error.remedy) from error
+    finally:
+        log.removeFilter(named)
 
 
 def one_of(networks: Iterable[str], name: object) -> str:

@@ -234,8 +234,8 @@ def test_statistics_of_the_example(torch: ModuleType, nn: ModuleType, small: Any
     ):
         with refuses(*came, remedy=remedy):
             ntkscore.from_torch(small, example, statistics="example")
-    with refuses("none", expected='statistics="example"'):
-        ntkscore.from_torch(nn.Linear(4, 2), FEATURES, statistics="example")
+    alone = ntkscore.from_torch(nn.Linear(4, 2), FEATURES, statistics="example")
+    assert not alone.coupled  # nothing to measure
     with refuses("training", expected=("statistics", "own", "example", "batch")):
         bridges._model(small, IMAGES, True, "training", False)
 

@@ -110,7 +110,7 @@ class ResultSet:
 
     def describe(self, networks: Mapping[str, Mapping[str, object]]) -> None:
         """Write what is known of networks, by key, beside what was written of others."""
-        if (there := self._described()) != (both := there | _as_json(networks)):
+        if networks and (there := self._described()) != (both := there | _as_json(networks)):
             store_at(self.directory).write(NETWORKS, json.dumps(both, indent=2).encode())
 
     def described(self) -> dict[str, dict[str, Any]]:

@@ -128,6 +128,8 @@ def run(
     done = results.finished() & wanted
     if done < wanted:
         _say_other_versions(results)
+    own = isinstance(space, Candidates) and not stays
+    networks = described(space, architectures) if own else {}
     what = space, config, job.draws, architectures, done
     if executor is None:
         plan = calls.plan_for(space, architectures, config, batch)
@@ -152,6 +154,7 @@ def run(
         if kinds != progress.plan.kinds:
             kinds = progress.plan.kinds
             results = results.record(provenance({**recorded, "devices": kinds}))
+            results.describe(networks)
         results.append(pending)
         pending.clear()
 
@@ -170,8 +173,7 @@ def run(
         if pending:
             write()
     results.compact(1 if kept is None else MANY_PARTS)
-    if isinstance(space, Candidates) and not stays:
-        results.describe(described(space, architectures))
+    results.describe(networks)
     return results
 
 
@@ -195,7 +197,8 @@ def _refuse_other_weights(
             raise InputError(
                 f"{key} at the weights that {results.directory} has scores of",
                 "others",
-                "give it another name, or choose another folder",
+                "give it another name, or choose another folder; a file that draws weights needs a "
+                "fixed seed, such as torch.manual_seed(0), to draw them again",
             )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ntkscore.candidates import on_images
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, draw_images, load_images
 from ntkscore.data.tables import Table
@@ -51,7 +52,7 @@ class Scoring:
             seeds: how many, or which; as many as the space's order needs if left out.
         """
         data = data if isinstance(data, ImageSet) else load_images(data)
-        space = (space or default_space()).on(data.task)
+        space = on_images(space or default_space(), data)
         seeds = space.seeds if seeds is None else seeds
         if isinstance(seeds, int):
             seeds = range(first, first + seeds)

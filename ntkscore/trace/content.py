@@ -35,12 +35,14 @@ class Function:
 
     Attributes:
         inputs, logits: the shapes and dtypes of its arrays.
+        constants: shapes, dtypes and digests of the arrays that it captures.
     """
 
     def __init__(self, apply: Callable[..., Array], params: PyTree, *traces: ClosedJaxpr) -> None:
         self.apply = apply
         self.inputs, self.logits = traces[0].in_avals, traces[0].out_avals
         self._content = jax.tree.structure(params), *map(_content, traces)
+        self.constants = tuple(map(_value, traces[0].consts))
         self._hash = hash(self._content)
 
     def __call__(self, params: PyTree, points: Array) -> Array:
@@ -83,6 +85,11 @@ def traced(
 
     back = jax.make_jaxpr(pulled_back)(params, points)
     return Function(apply, params, trace, back), shape
+
+
+def constants_of(apply: object) -> str:
+    """A text that differs where arrays differ that a traced function captures; empty if none do."""
+    return "".join(map(str, apply.constants)) if isinstance(apply, Function) else ""
 
 
 def _has_own_derivatives(jaxpr: Jaxpr) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ntkscore.candidates import Candidates
+from ntkscore.candidates import Candidates, on_images
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
 from ntkscore.model import Model
@@ -63,7 +63,7 @@ def trained_networks(
         )
     if source.suffix == ".py":
         image_set = images()
-        own: Any = space_class(str(source))().on(image_set.task)
+        own: Any = on_images(space_class(str(source))(), image_set)
         if not isinstance(own, Candidates):
             raise InputError(
                 f"a function networks(images) in {source}", f"the space {own.name}", "write it"

@@ -1,5 +1,6 @@
 """Networks of one's own, ranked by name."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import jax
@@ -10,8 +11,12 @@ from tiny import invoke, refused, refuses, scored
 
 import ntkscore
 from ntkscore import Config, Model
-from ntkscore.candidates import Candidates
-from ntkscore.spaces import space_class
+from ntkscore.candidates import POINTS, Candidates
+from ntkscore.run import engine
+from ntkscore.run.engine import Progress
+from ntkscore.run.scoring import Scoring
+from ntkscore.spaces import default_space, space_class
+from ntkscore.training.sources import trained_networks
 
 CONFIG = Config(samples=4)
 FILE = """
@@ -37,8 +42,11 @@ def network(width: int, seed: int = 0) -> Model:
     return Model(apply, [jax.random.normal(k, s) / 10 for k, s in zip(keys, shapes, strict=True)])
 
 
+FEW = {"narrow": network(4), "wide": network(8)}
+
+
 def test_networks_are_ranked_and_scored_as_alone(tmp_path: Path) -> None:
-    mine = {"narrow": network(4), "wide": network(8)}
+    mine = FEW
     run = ntkscore.score(mine, "synthetic", CONFIG, out=tmp_path)
     ranked = run.rank("params")
     assert list(ranked["network"]) == ["wide", "narrow"]
@@ -106,10 +114,66 @@ def test_a_file_of_networks_is_ranked_and_looked_at_from_the_command_line(tmp_pa
     described = Path(out) / "networks.json"
     described.write_text(described.read_text()[:9])
     refused("expected a known space in", "rank", out)
-    described.unlink()  # as in a run that was killed before its end
-    refused("expected a known space in", "rank", out)
     message = f"expected no --space beside {file}, whose networks are one, got darts"
     refused(message, "score", file, "--space", "darts", "--samples", "4")
+
+
+def test_a_stopped_run_of_networks_is_ranked_without_them(tmp_path: Path) -> None:
+    def stop(progress: Progress) -> None:
+        if progress.done:
+            raise KeyboardInterrupt
+
+    scoring = Scoring.of("synthetic", CONFIG, space=Candidates(networks=FEW))
+    with pytest.raises(KeyboardInterrupt):
+        engine.run(scoring, list(FEW), tmp_path, report=stop)
+    ranked = ntkscore.open_run(tmp_path).rank("params")
+    assert list(ranked["network"]) == ["narrow"] and list(ranked["params"]) == [3072 * 4 + 40]
+
+
+def test_networks_of_a_file_are_made_at_images_of_the_data(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    # The weights are what the function was given.
+    made = "{'m': Model(lambda w, x: x.reshape(len(x), -1) @ w, images.reshape(len(images), -1).T)}"
+    file.write_text(f"from ntkscore import Model\n\ndef networks(images):\n    return {made}\n")
+    images = ntkscore.load_images("synthetic")
+    for seeds in (1, [3]):
+        scoring = Scoring.of(images, space=space_class(str(file))(), seeds=seeds)
+        weights = scoring.space.draw("m", 0, np.float32)
+        expected, _ = ntkscore.draw_images(images, POINTS, 0, False)
+        np.testing.assert_array_equal(weights.T, expected.reshape(POINTS, -1))
+    attacked = trained_networks(file, None, default_space(), lambda: images)
+    np.testing.assert_array_equal(attacked.pairs[0][1].params, weights)
+
+
+def test_a_network_with_other_statistics_is_refused(tmp_path: Path) -> None:
+    for place, mean in enumerate((0.25, 0.25, 0.5)):
+        means = np.full(3072, mean, np.float32)
+        centred = lambda w, x, m=means: (x.reshape(len(x), -1) - m) @ w  # noqa: E731
+        mine = {"a": Model(centred, jnp.ones((3072, 10)))}
+        with refuses("others", expected=("a", tmp_path)) if place == 2 else nullcontext():
+            ntkscore.score(mine, "synthetic", CONFIG, out=tmp_path)
+
+
+def test_errors_and_warnings_say_which_network_they_are_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def narrow(weights: jax.Array, images: jax.Array) -> jax.Array:
+        return images.reshape(len(images), 100) @ weights
+
+    mine = {"good": network(2), "bad": Model(narrow, jnp.ones((100, 10)))}
+    with refuses(expected="(network 'bad')"):
+        ntkscore.score(mine, "synthetic", CONFIG)
+    unused = Model(lambda w, x: apply(w[:2], x), [*network(2).params, jnp.ones(3)])
+    ntkscore.score({"good": network(2), "idle": unused}, "synthetic", CONFIG)
+    told = {r.getMessage() for r in caplog.records if "do not depend" in r.getMessage()}
+    assert [message.partition(":")[0] for message in told] == ["network 'idle'"]
+
+
+def test_a_function_that_takes_no_images_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def networks():\n    return {}\n")
+    message = "expected a function networks(images), got networks(); give it the images"
+    refused(message, "score", file, "--samples", "4")
 
 
 def test_a_space_beside_networks_and_a_space_with_such_a_function_are_no_candidates(
