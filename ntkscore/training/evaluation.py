@@ -14,6 +14,7 @@ import pandas as pd
 from jaxtyping import Array, Bool, Int, PyTree
 
 from attacks import Attack, SquareAttack, Victim, fgsm
+from attacks.core import random_array
 from attacks.steps import is_right
 from ntkscore.compiler import compiler_options
 from ntkscore.errors import UNREADABLE, InputError, check_choice
@@ -207,7 +208,8 @@ def _draws(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Arra
     """Logits at a uniform draw of the ball that is classified wrongly, where there is one."""
 
     def one(i: Array | int, answer: Array) -> Array:
-        noise = jax.random.uniform(jax.random.fold_in(key, i), x.shape, x.dtype, -1, 1)
+        own = jax.random.fold_in(key, i)
+        noise = random_array(jax.random.uniform, own, x.shape, x.dtype, -1, 1)
         logits = network(jnp.clip(x + rho * noise, 0, 1))
         return jnp.where(is_right(answer, y)[:, None], logits, answer)
 
