@@ -98,10 +98,7 @@ class Backward:
         return dx
 
     def loop(
-        self,
-        step: Callable[["Backward", PyTree, PyTree], PyTree],
-        carry: PyTree,
-        layers: PyTree,
+        self, step: Callable[["Backward", PyTree, PyTree], PyTree], carry: PyTree, layers: PyTree
     ) -> PyTree:
         """The carry after steps over layers, last first, of (the loop's pass, carry, layer)."""
 

@@ -38,11 +38,7 @@ class CellPasses(ABC, Generic[Residuals]):
     """Logits, residuals and statistics to store, of (rules, params, statistics, images)."""
 
     def __init__(
-        self,
-        rules: Rules,
-        params: Weights,
-        statistics: Weights,
-        images: Images | None = None,
+        self, rules: Rules, params: Weights, statistics: Weights, images: Images | None = None
     ) -> None:
         self.rules = rules
         self.statistics = statistics

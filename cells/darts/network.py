@@ -20,14 +20,7 @@ from cells import layers
 from cells.cell_space import STATISTICS, Variables
 from cells.costs import IMAGE_CHANNELS
 from cells.darts.counts import DILATED, SEPARABLE, STEM
-from cells.darts.genotype import (
-    AVG_POOL,
-    MAX_POOL,
-    OPERATIONS,
-    SEP_3,
-    SKIP,
-    TARGETS,
-)
+from cells.darts.genotype import AVG_POOL, MAX_POOL, OPERATIONS, SEP_3, SKIP, TARGETS
 from cells.darts.space import Darts
 from cells.initializers import INITIALIZERS, bias_init
 from cells.layers import unmeasured, untrained_norm

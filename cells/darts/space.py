@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from cells.cell_space import (
-    WIDTH,
-    CellSpace,
-    Variables,
-    bn_option,
-    init_option,
-)
+from cells.cell_space import WIDTH, CellSpace, Variables, bn_option, init_option
 from cells.costs import ConvGroup
 from cells.darts import counts
 from cells.darts.canonical import canonical

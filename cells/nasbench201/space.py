@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from cells.cell_space import (
-    STATISTICS,
-    WIDTH,
-    CellSpace,
-    Variables,
-    bn_option,
-    init_option,
-)
+from cells.cell_space import STATISTICS, WIDTH, CellSpace, Variables, bn_option, init_option
 from cells.costs import ConvGroup
 from cells.nasbench201 import paths
 from cells.nasbench201.canonical import canonical, distinct_cells
