@@ -8,8 +8,6 @@ from jaxtyping import Float
 from ntkscore.grams import Images
 from ntkscore.lazy import Array, jnp
 
-Statistic = Float[Array, "*m c"]
-
 
 @dataclass(frozen=True)
 class Normalization:
@@ -26,7 +24,7 @@ class Normalization:
 
     note: str
     calibrates: bool = False
-    live: Callable[[Images], tuple[Statistic, Statistic]] | None = None
+    live: Callable[[Images], tuple[Array, Array]] | None = None
     coupled: bool = False
 
 

@@ -52,7 +52,6 @@ class _Models(dict[str, Model]):
     """The models of a space, each made when it is asked for."""
 
     def __init__(self, space: Timm) -> None:
-        super().__init__()
         self.space = space
 
     def __missing__(self, name: str) -> Model:

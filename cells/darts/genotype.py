@@ -10,8 +10,8 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import comb, prod
-from typing import TypeGuard
+from math import prod
+from typing import NoReturn, TypeGuard
 
 import numpy as np
 
@@ -36,11 +36,17 @@ CHOICES = range(1, len(OPERATIONS))
 TARGETS = (2, 2, 3, 3, 4, 4, 5, 5)
 """The node in which each of a cell's edges ends; nodes 0 and 1 are the cell's inputs."""
 NODES = range(2, 6)
-CELLS = prod(comb(node, 2) * len(CHOICES) ** 2 for node in NODES)
-"""Number of cells of two sources at each node and no `none`."""
-
 Edge = tuple[int, int]
 """An operation, as its place in `OPERATIONS`, and the node that it reads."""
+PAIRS: list[list[tuple[Edge, Edge]]] = [
+    [
+        ((first, a), (second, b))
+        for first, second in itertools.product(CHOICES, repeat=2)
+        for a, b in itertools.combinations(range(node), 2)
+    ]
+    for node in NODES
+]
+"""The pairs of edges of two sources and no `none` that may end in each node."""
 
 SHORT = "Genotype(normal=[('sep_conv_3x3', 0), …], reduce=[…])"
 QUOTES = str.maketrans("‘’“”`´", "''''''")
@@ -48,28 +54,22 @@ QUOTES = str.maketrans("‘’“”`´", "''''''")
 
 def _edge(edge: object, number: int, cell: str, at: str) -> Edge:
     """An edge as numbers, its operation given by name or by number."""
-    of, target = f"edge {number + 1} of {cell}", TARGETS[number]
+    target = TARGETS[number]
+
+    def refuse(expected: str, got: object, remedy: str) -> NoReturn:
+        raise InputError(f"edge {number + 1} of {cell} {expected}", f"{got!r}{at}", remedy)
+
     if not isinstance(edge, (tuple, list)) or len(edge) != 2:
-        raise InputError(
-            f"{of} as an operation and its input, such as ('sep_conv_3x3', 0)",
-            f"{edge!r}{at}",
-            "correct it",
-        )
+        refuse("as an operation and its input, such as ('sep_conv_3x3', 0)", edge, "correct it")
     operation, source = edge
     if isinstance(operation, str) and operation in OPERATIONS:
         operation = OPERATIONS.index(operation)
     if not _is_in(operation, len(OPERATIONS)):
-        raise InputError(
-            f"{of} with one of the operations {', '.join(OPERATIONS)}",
-            f"{operation!r}{at}",
-            "check its spelling",
-        )
+        names = ", ".join(OPERATIONS)
+        refuse(f"with one of the operations {names}", operation, "check its spelling")
     if not _is_in(source, target):
-        raise InputError(
-            f"{of} with an input from 0 to {target - 1}, since it ends in node {target}",
-            f"{source!r}{at}",
-            "let it read an earlier node",
-        )
+        earlier = f"with an input from 0 to {target - 1}, since it ends in node {target}"
+        refuse(earlier, source, "let it read an earlier node")
     return int(operation), int(source)
 
 
@@ -277,25 +277,18 @@ class Genotypes(Sequence[Genotype]):
     form: Callable[[Genotype], Genotype] = lambda genotype: genotype
 
     def __len__(self) -> int:
-        return CELLS**2
+        return prod(map(len, PAIRS)) ** 2
 
     def __getitem__(self, place: PyTree) -> PyTree:
         if isinstance(place, slice):
             return [self[k] for k in range(*place.indices(len(self)))]
         if not -len(self) <= place < len(self):
             raise IndexError(place)
-        cells = divmod(int(place) % len(self), CELLS)
-        return self.form(Genotype(*map(_cell_at, cells)))
-
-
-def _cell_at(place: int) -> tuple[Edge, ...]:
-    """A cell by its place among all; the last node's operations change fastest."""
-    edges: list[Edge] = []
-    for node in reversed(NODES):
-        place, of_pair = divmod(place, comb(node, 2))
-        place, second = divmod(place, len(CHOICES))
-        place, first = divmod(place, len(CHOICES))
-        sources = [*itertools.combinations(range(node), 2)][of_pair]
-        operations = CHOICES[first], CHOICES[second]
-        edges[:0] = zip(operations, sources, strict=True)
-    return tuple(edges)
+        edges: list[Edge] = []
+        place = int(place) % len(self)
+        # The last node's edges change fastest.
+        for pairs in reversed([*PAIRS, *PAIRS]):
+            place, of_pair = divmod(place, len(pairs))
+            edges[:0] = pairs[of_pair]
+        half = len(TARGETS)
+        return self.form(Genotype(tuple(edges[:half]), tuple(edges[half:])))

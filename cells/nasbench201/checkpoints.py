@@ -20,12 +20,11 @@ from numpy.typing import ArrayLike
 from cells.cell_space import STATISTICS, Variables
 from cells.nasbench201.cell import KERNEL_SIZES, OPERATIONS, Cell
 from cells.nasbench201.network import abstract_variables, fresh_variables
+from cells.nasbench201.parity import load_npz
 from cells.nasbench201.space import NASBench201
-from ntkscore.errors import UNREADABLE, InputError
+from ntkscore.errors import InputError
 
 IGNORED = ("running_mean", "running_var", "num_batches_tracked")
-
-
 Entry = tuple[str, tuple[str, ...], int | None]
 """A name in PyTorch, a path in the parameters, and a place on its first axis."""
 
@@ -156,15 +155,7 @@ def load_state_dict(path: Path) -> dict[str, np.ndarray]:
     """
     if path.suffix != ".npz":
         return load_pth(path)
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return dict(arrays)
-    except UNREADABLE as error:
-        raise InputError(
-            f"a state dict in {path}",
-            f"but reading it failed ({error})",
-            "write it with numpy.savez",
-        ) from error
+    return load_npz(path, f"a state dict in {path}", "write it with numpy.savez")
 
 
 def load_pth(path: str | Path) -> dict[str, np.ndarray]:

@@ -7,20 +7,32 @@ logits, gradients, attacked images and kernels.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from cells.nasbench201.cell import Cell
+from cells.nasbench201.space import NASBench201
 from ntkscore.data.datasets import DATASETS
-from ntkscore.errors import InputError
+from ntkscore.errors import UNREADABLE, InputError
 from ntkscore.lazy import PyTree, jax, jnp
 from ntkscore.model import Model
 from ntkscore.verify import reference
 
-if TYPE_CHECKING:
-    from cells.nasbench201.space import NASBench201
+
+def load_npz(path: str | Path, expected: str, remedy: str) -> dict[str, np.ndarray]:
+    """The arrays of an `.npz` file.
+
+    Raises:
+        InputError: if it cannot be read.
+    """
+    try:
+        # NumPy leaves a damaged file open, which it has opened itself.
+        with Path(path).open("rb") as source, np.load(source, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (*UNREADABLE, TypeError) as error:  # a lone array is no context
+        found = f"but reading it failed ({type(error).__name__}: {error})"
+        raise InputError(expected, found, remedy) from error
 
 
 def load_parity(path: str | Path) -> dict[str, np.ndarray]:
@@ -29,15 +41,8 @@ def load_parity(path: str | Path) -> dict[str, np.ndarray]:
     Raises:
         InputError: if it cannot be read, or lacks an array of every parity file.
     """
-    try:
-        with Path(path).open("rb") as source, np.load(source, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except Exception as error:
-        raise InputError(
-            f"a parity file (.npz) at {path}",
-            f"{type(error).__name__}: {error}",
-            "check the path, or get the file again",
-        ) from error
+    expected = f"a parity file (.npz) at {path}"
+    arrays = load_npz(path, expected, "check the path, or get the file again")
     needed = {"arch_str", "channels", "cells_per_stage", "num_classes", *reference.ARRAYS}
     needed |= reference.KERNELS.keys()
     if missing := sorted(needed - arrays.keys()):
@@ -65,13 +70,13 @@ class Reference(reference.Reference):
         variables: the weights, and statistics that nothing has measured.
     """
 
-    space: "type[NASBench201]"
+    space: type[NASBench201]
     cell: Cell
     variables: Mapping[str, PyTree]
 
     @classmethod
     def of(
-        cls, space: "type[NASBench201]", arrays: Mapping[str, np.ndarray], dtype: DTypeLike
+        cls, space: type[NASBench201], arrays: Mapping[str, np.ndarray], dtype: DTypeLike
     ) -> "Reference":
         """The reference in this precision, which must be enabled in JAX."""
         from cells.nasbench201.checkpoints import read_state_dict  # which imports JAX

@@ -12,7 +12,7 @@ Source: Wu et al. (2024), "Robust NAS under adversarial training", equations 1 a
 
 import itertools
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
@@ -21,15 +21,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from cells.residual.activations import ACTIVATIONS
-from ntkscore.errors import InputError
+from ntkscore.errors import InputError, check_choice
 from ntkscore.lazy import Array, jax, jnp
 from ntkscore.model import Model
 from ntkscore.options import check_choices, check_least, option
 from ntkscore.space import Space
-
-SCALINGS = ("width", "literal")
-OUTPUT_SCALES = ("literal", "sqrt_width")
-VARIANCES = ("1/m", "1/(κm)")
 
 Weights = list[Float[Array, "..."]]
 """W_1 … W_L."""
@@ -56,10 +52,8 @@ class Skips:
                 repr(self.pattern),
                 "write one digit for each layer between the first and the last",
             )
-        if unknown := [name for name in self.activations if name not in ACTIVATIONS]:
-            raise InputError(
-                f"activations of {', '.join(ACTIVATIONS)}", repr(unknown[0]), "choose one of them"
-            )
+        for name in self.activations:
+            check_choice(name, ACTIVATIONS, "each activation")
         if self.activations and len(self.activations) != self.layers - 1:
             raise InputError(
                 f"{self.layers - 1} activations, one for each layer but the last",
@@ -128,10 +122,14 @@ class Residual(Space):
         "relu", "Activation of the hidden layers.", choices=lambda: tuple(ACTIVATIONS)
     )
     activation_scaling: str = option(
-        "width", "Whether activations are scaled by the width.", choices=lambda: SCALINGS
+        "width",
+        "Whether activations are scaled by the width.",
+        choices=lambda: ("width", "literal"),
     )
     output_scale: str = option(
-        "literal", "Whether outputs are multiplied by √width.", choices=lambda: OUTPUT_SCALES
+        "literal",
+        "Whether outputs are multiplied by √width.",
+        choices=lambda: ("literal", "sqrt_width"),
     )
 
     def __post_init__(self) -> None:
@@ -207,14 +205,14 @@ class Residual(Space):
     def neighbours(self, architecture: Skips) -> Sequence[Skips]:
         """The networks with one skip more or less."""
         bits, names = architecture.pattern, architecture.activations
-        flipped = {"0": "1", "1": "0"}
-        return [Skips(bits[:i] + flipped[bit] + bits[i + 1 :], names) for i, bit in enumerate(bits)]
+        flipped = [f"{bits[:i]}{1 - int(bit)}{bits[i + 1 :]}" for i, bit in enumerate(bits)]
+        return [Skips(pattern, names) for pattern in flipped]
 
     def activations_of(self, architecture: Skips) -> tuple[str, ...]:
         """Names of σ_1 … σ_{L−1}."""
         return architecture.activations or (self.activation,) * (architecture.layers - 1)
 
-    def shape(self, architecture: Skips) -> Hashable:
+    def shape(self, architecture: Skips) -> tuple[str, ...]:
         """The activations: networks with equal ones have equal depths, and share a program."""
         return self.activations_of(architecture)
 
@@ -222,19 +220,18 @@ class Residual(Space):
         """The skip indicators α_1 … α_{L−2}, int32."""
         return architecture.indicators
 
-    def draw(self, shape: Hashable, seed: int, dtype: Any) -> Weights:
+    def draw(self, shape: tuple[str, ...], seed: int, dtype: Any) -> Weights:
         """Weights W_1 … W_L, as `sizes` has them; drawn in float32 whatever the dtype."""
-        assert isinstance(shape, tuple)
         sizes = self.sizes(len(shape) + 1)
         keys = jax.random.split(jax.random.key(seed), len(sizes))
-        drawn = [
-            jax.random.normal(key, size, jnp.float32) for key, size in zip(keys, sizes, strict=True)
-        ]
+        pairs = zip(keys, sizes, strict=True)
+        drawn = [jax.random.normal(key, size, jnp.float32) for key, size in pairs]
         return [weight.astype(dtype) for weight in self.scaled(drawn)]
 
-    def model(self, shape: Hashable, variables: Weights, code: Array, images: Array) -> Model:
+    def model(
+        self, shape: tuple[str, ...], variables: Weights, code: Array, images: Array
+    ) -> Model:
         """The network with these skips."""
-        assert isinstance(shape, tuple)
 
         def apply(weights: Weights, points: Array) -> Array:
             *_, (_, f) = self.hidden(weights, points, code, shape)
@@ -302,7 +299,7 @@ class ResidualConvolutional(Residual):
 
     filter_size: int = option(3, "Pixels of a filter, an odd number.")
     hidden_variance: str = option(
-        "1/m", "Variance of the hidden weights.", choices=lambda: VARIANCES
+        "1/m", "Variance of the hidden weights.", choices=lambda: ("1/m", "1/(κm)")
     )
 
     def __post_init__(self) -> None:
