@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -14,15 +15,14 @@ from cells.normalization import NORMALIZATIONS, measure_each
 from ntkscore import program_cache
 from ntkscore.errors import InputError
 from ntkscore.lazy import Array, Lazy, PyTree, jax, jnp
-from ntkscore.model import Model, Trainable
+from ntkscore.model import Model, Passes, Trainable
 from ntkscore.options import check_choices, check_least, option
 from ntkscore.space import Architecture, Space
 
 if TYPE_CHECKING:
-    from cells import rules
-    from cells.passes import CellPasses
-    from ntkscore.model import Passes
-else:  # It imports JAX.
+    from cells import drawing, rules
+else:  # These import JAX or pandas.
+    drawing = Lazy("cells.drawing")
     rules = Lazy("cells.rules")
 
 Code = PyTree
@@ -32,8 +32,6 @@ Variables = PyTree
 STATISTICS = "batch_stats"
 Statistics = PyTree
 """What a network's normalisations have stored, the part `batch_stats` of its variables."""
-
-
 WIDTH = "Width of the first stage; the others have twice and four times it."
 
 
@@ -64,6 +62,10 @@ class StagedSpace(Space):
             `cells.normalization.NORMALIZATIONS`.
         title: the space's name in sentences.
         least: the least values of fields that are numbers.
+        weights_module: name of the module, which imports JAX, where `draw` makes untrained weights,
+            and statistics of mean 0 and variance 1, in float32.
+        passes_module: name of the one where `run` is the forward pass, of (rules, params,
+            statistics, images); its first output are the logits, its last one the statistics.
 
     Raises:
         InputError: if a field is below its least value or an unknown choice, or the images are of
@@ -72,6 +74,8 @@ class StagedSpace(Space):
 
     title: ClassVar[str]
     least: ClassVar[dict[str, int]] = {"channels": 1}
+    weights_module: ClassVar[str]
+    passes_module: ClassVar[str]
     channels: int
     init: str
     bn: str
@@ -118,44 +122,34 @@ class StagedSpace(Space):
         groups, task = self.convolutions(architecture), self.task
         return costs_of(groups, task.num_classes, task.image_shape)
 
+    def structure(self, architecture: Architecture) -> dict[str, float]:
+        """`layers`: convolutions and linear layers, whether they reach the output or not."""
+        return {"layers": sum(each.layers for each in self.convolutions(architecture))}
+
     def rules(self, code: Code) -> "rules.Rules":
         """Computations of an encoded network's layers."""
         task = self.task
         return rules.Rules(self.init, self.bn, mean=task.mean, std=task.std, code=code)
 
-    @property
-    @abstractmethod
-    def run(self) -> Callable[..., tuple[PyTree, ...]]:
-        """The forward pass, of (rules, params, statistics, images).
-
-        Its first output are the logits, its last one the statistics.
-        """
-
-    def logits(self, variables: Variables, code: Code, points: Array) -> Array:
-        """Logits of an encoded network, without residuals."""
-        own = replace(self.rules(code), with_residuals=False)
-        return self.run(own, variables["params"], variables[STATISTICS], points)[0]
-
     @abstractmethod
     def passes(
         self, code: Code, variables: Variables, images: Array | None = None
-    ) -> "tuple[Passes | None, Statistics]":
+    ) -> tuple[Passes | None, Statistics]:
         """Passes, to be derived if None; and statistics, of these images where they are given."""
 
     def training(self, architecture: Architecture) -> Callable[..., tuple[Array, Statistics]]:
         """A known network's logits and new statistics, of (params, statistics, points, train=…).
 
-        In training the batch's own mean and biased variance normalise, differentiated through, and
-        the running mean and variance, unbiased, move a tenth towards them; else the running ones
-        normalise, and stay.
+        How normalisations train, `cells.rules.Rules` says.
         """
         code = self.encode(architecture)
         known = replace(self.rules(code), training=True, with_residuals=False)
+        forward = import_module(self.passes_module).run
 
         def run(
             params: PyTree, statistics: Statistics, points: Array, train: bool
         ) -> tuple[Array, Statistics]:
-            logits, *_, new = self.run(replace(known, measure=train), params, statistics, points)
+            logits, *_, new = forward(replace(known, measure=train), params, statistics, points)
             return logits, new
 
         return run
@@ -166,22 +160,15 @@ class StagedSpace(Space):
         if mode.live in (None, measure_each):
             calibrating = images if mode.calibrates else None
             passes, statistics = self.passes(code, variables, calibrating)
-
-        def apply(params: PyTree, points: Array) -> Array:
-            return self.logits({"params": params, STATISTICS: statistics}, code, points)
-
+        own = replace(self.rules(code), with_residuals=False)
+        run = partial(import_module(self.passes_module).run, own)
+        apply = lambda params, points: run(params, statistics, points)[0]  # noqa: E731
         return Model(apply, variables["params"], mode.coupled, passes)
 
     def trainable(
         self, architecture: Architecture, seed: int = 0, dtype: Any = np.float32
     ) -> Trainable:
         """The untrained network of a cell, with batch normalisation as in training.
-
-        Args:
-            architecture, seed, dtype: as for `Space.trainable`.
-
-        Raises:
-            InputError: if there is no such cell.
 
         Example:
             >>> from cells.nasbench201 import NASBench201
@@ -213,29 +200,22 @@ class StagedSpace(Space):
 
 
 class CellSpace(StagedSpace):
-    """Networks whose cell is data: one compiled program for all of a size."""
+    """Networks whose cell is data: one compiled program for all of a size.
 
-    @abstractmethod
-    def initial(self, key: Array) -> Variables:
-        """Untrained weights and statistics of mean 0 and variance 1, in float32."""
-
-    @property
-    @abstractmethod
-    def passes_class(self) -> "type[CellPasses]":
-        """The forward and backward passes of an encoded cell."""
-
-    @property
-    def run(self) -> Callable[..., tuple[PyTree, ...]]:
-        """The forward pass, which also returns what the backward pass needs."""
-        return self.passes_class.run
+    There `draw` is a function of (space, key), and `passes_module` has the class `Passes`.
+    """
 
     def passes(
         self, code: Code, variables: Variables, images: Array | None = None
-    ) -> "tuple[CellPasses, Statistics]":
+    ) -> tuple[Passes, Statistics]:
         """The passes, and their statistics."""
         given = variables["params"], variables[STATISTICS], images
-        passes = self.passes_class(self.rules(code), *given)
+        passes = import_module(self.passes_module).Passes(self.rules(code), *given)
         return passes, passes.statistics
+
+    def graphs(self, architecture: Architecture) -> "tuple[drawing.Graph, ...]":
+        """The cell, or the normal cell and the reduction cell."""
+        return drawing.graphs_of(architecture)
 
     def draw(self, shape: Hashable, seed: int, dtype: Any) -> Variables:
         """Weights, and statistics of mean 0 and variance 1, as a function of seed and shape alone.
@@ -250,8 +230,6 @@ class CellSpace(StagedSpace):
 def _drawing(space: CellSpace) -> Callable[[Hashable, Array], Variables]:
     """A compiled function that draws the variables of the space's network from a key."""
 
-    def draw(_: Hashable, key: Array) -> Variables:
-        return space.initial(key)
-
+    draw = lambda _, key: import_module(space.weights_module).draw(space, key)  # noqa: E731
     # The program runs once, and optimising it takes four times as long as running it.
     return program_cache.compiled(draw, (space,), {"xla_backend_optimization_level": 0})

@@ -26,16 +26,18 @@ def graph_of(cell: Cell) -> Graph:
     return _graph("cell", "0123", LABELS, [(o, *ends) for o, ends in edges])
 
 
-def graphs_of(genotype: Genotype) -> tuple[Graph, ...]:
-    """Graphs of the normal cell and of the reduction cell.
+def graphs_of(architecture: Cell | Genotype) -> tuple[Graph, ...]:
+    """The graph of a cell, or those of a genotype's normal cell and reduction cell.
 
     Example:
         >>> normal, reduction = graphs_of(Genotype.parse("AdvRush"))
         >>> normal.edges[0]
         Edge(source=1, target=2, label='sep 3×3', colour='#d55e00')
     """
+    if isinstance(architecture, Cell):
+        return (graph_of(architecture),)
     nodes, graphs = ("k−2", "k−1", "0", "1", "2", "3"), []
-    for title, cell in zip(("normal cell", "reduction cell"), genotype.cells, strict=True):
+    for title, cell in zip(("normal cell", "reduction cell"), architecture.cells, strict=True):
         edges = zip(cell, TARGETS, strict=True)
         graphs.append(_graph(title, nodes, DARTS_LABELS, [(o, s, t) for (o, s), t in edges]))
     return tuple(graphs)

@@ -3,6 +3,7 @@
 Arrays are (image, height, width, channel); kernels (height, width, in, out).
 """
 
+from collections.abc import Sequence
 from functools import partial, reduce
 from typing import NamedTuple
 
@@ -203,9 +204,27 @@ def untrained_norm(*shape: int) -> dict[str, Array]:
     return {"scale": jnp.ones(shape, jnp.float32), "shift": jnp.zeros(shape, jnp.float32)}
 
 
-def unmeasured(*shape: int) -> dict[str, Array]:
-    """Statistics that nothing has measured: means of zero and variances of one."""
-    return {"mean": jnp.zeros(shape, jnp.float32), "var": jnp.ones(shape, jnp.float32)}
+def unmeasured(weights: PyTree, within: Sequence[str] = ()) -> PyTree:
+    """Statistics that nothing has measured, means of zero and variances of one, by their layers.
+
+    Args:
+        weights: of layers, in dicts and lists.
+        within: names of parts of a layer that are none in its statistics: those of the first that
+            is there are the layer's.
+
+    Example:
+        >>> layers = {"stem": {"kernel": jnp.ones((3, 3, 3, 4)), "norm": untrained_norm(4)}}
+        >>> unmeasured(layers, ["norm"])["stem"]["var"].shape
+        (4,)
+    """
+    if isinstance(weights, list):
+        return [unmeasured(each, within) for each in weights]
+    if "scale" in weights:
+        shape = weights["scale"].shape
+        return {"mean": jnp.zeros(shape, jnp.float32), "var": jnp.ones(shape, jnp.float32)}
+    parts = {name: each for name, each in weights.items() if isinstance(each, dict | list)}
+    found = {name: own for name, part in parts.items() if (own := unmeasured(part, within))}
+    return next((found[name] for name in within if name in found), found)
 
 
 def neutral(statistics: PyTree) -> PyTree:

@@ -1,7 +1,7 @@
 """Forward and backward passes that share residuals, for the network of any space of cells."""
 
 import itertools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,19 +12,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from cells import layers
-from cells.backward import Backward
+from cells.backward import Backward, grams_like
 from cells.rules import Outputs, Rules, Weights
-from cells.visitors import grams_like, of_weights
 from ntkscore.grams import GramByKind, Images
-from ntkscore.model import Activations, Logits, Visit
+from ntkscore.model import Activations, Logits, Passes, Visit
 
 Residuals = TypeVar("Residuals")
 Pairs = list[tuple[Float[Array, "_ _ _ _ _"], Float[Array, "_ _ _ _ _"]]]
 """Gradients at blocks' inputs, and signs at their outputs, blocks of a shape together."""
 
 
-class CellPasses(ABC, Generic[Residuals]):
-    """The passes of one architecture's network, as `ntkscore.model.Passes` describes them.
+class CellPasses(Passes, Generic[Residuals]):
+    """The passes of one architecture's network.
 
     Args:
         rules: of its layers.
@@ -55,10 +54,6 @@ class CellPasses(ABC, Generic[Residuals]):
         logits, residuals, _ = self.run(self.rules, params, self.statistics, images)
         return logits, residuals
 
-    def gradient(self, params: Weights, residuals: Residuals, cotangent: Logits) -> Images:
-        """The gradient in the images, from the cotangent of their logits."""
-        return self.gram_by_kind(params, [residuals], cotangent, {})[0]
-
     def gram_by_kind(
         self, params: Weights, residuals: Sequence[Residuals], cotangent: Logits, start: GramByKind
     ) -> tuple[Images, GramByKind]:
@@ -72,7 +67,8 @@ class CellPasses(ABC, Generic[Residuals]):
         self, params: Weights, residuals: Residuals, cotangent: Logits, visit: Visit
     ) -> PyTree:
         """Apply a function to each layer's weight gradients; layers along the first axis."""
-        back = Backward(self.rules, params, self.statistics, of_weights(visit))
+        of_weights = lambda layer: [visit(layer)] if layer.kernel.ndim > 1 else []  # noqa: E731
+        back = Backward(self.rules, params, self.statistics, of_weights)
         self.back(back, [residuals], cotangent)
         return jax.tree.map(lambda *parts: jnp.concatenate(parts), *back.outputs)
 
@@ -86,9 +82,7 @@ class CellPasses(ABC, Generic[Residuals]):
     def pullbacks(self, params: Weights, residuals: Residuals, key: PRNGKeyArray) -> Pairs:
         """Pull random signs at each block's output to its input: gradients there, and signs."""
         keys = map(partial(jax.random.fold_in, key), itertools.count())
-        signs = lambda like: jax.random.rademacher(  # noqa: E731
-            next(keys), like.shape, like.dtype
-        )
+        signs = lambda a: jax.random.rademacher(next(keys), a.shape, a.dtype)  # noqa: E731
         return self.pull_blocks(Backward(self.rules, params, self.statistics), residuals, signs)
 
     def unnormalized(self, params: Weights, points: Images) -> Logits:
@@ -117,6 +111,8 @@ class CellPasses(ABC, Generic[Residuals]):
     @abstractmethod
     def back(self, back: Backward, residuals: Sequence[Residuals], cotangent: Logits) -> Images:
         """The gradient in the normalised images; every layer is visited.
+
+        What is made of a layer is zeros at edges whose operation has fewer layers than another.
 
         Args:
             back: the backward pass.

@@ -63,10 +63,6 @@ class Rules:
         """Whether each image is normalised by its own statistics."""
         return not self.training and NORMALIZATIONS[self.bn].live is measure_each
 
-    def gain(self, kernel: Array) -> float:
-        """The factor on a kernel in the forward pass."""
-        return gain(self.init_name, kernel.shape)
-
     def norm(self, weights: Weights, statistics: Weights) -> Norm:
         """A normalisation by stored statistics."""
         return Norm(weights["scale"], weights["shift"], statistics["mean"], statistics["var"])
@@ -116,15 +112,15 @@ class Rules:
             depthwise: whether each channel has a kernel of its own.
             norm: a normalisation behind it, of a backward pass, which sees the two as one layer.
         """
-        gain = self.gain(kernel)
+        factor = gain(self.init_name, kernel.shape)
         window = Window.square(len(kernel), stride, dilation, kernel.shape[-1] if depthwise else 1)
         if self.note:
-            y: PyTree = pulled_convolve(x, gain * kernel, window)
+            y: PyTree = pulled_convolve(x, factor * kernel, window)
             y = norm(y) if norm else y
-            return self.note(Layer(x, y, kernel, norm, gain, stride, dilation, depthwise))
+            return self.note(Layer(x, y, kernel, norm, factor, stride, dilation, depthwise))
         if self.training and not depthwise:
-            return trained_convolve(x, gain * kernel, stride)
-        return convolutions.convolve(x, gain * kernel, window)
+            return trained_convolve(x, factor * kernel, stride)
+        return convolutions.convolve(x, factor * kernel, window)
 
     def conv_norm(
         self, x: Images, weights: Weights, statistics: Weights, stride: int = 1
@@ -143,19 +139,24 @@ class Rules:
         z = self.convolve(x, weights["kernel"], stride)
         return *self.normalize(z, weights, statistics), z
 
-    def relu_convolve(self, x: Images, kernel: Array) -> Outputs:
-        """`convolve` of a ReLU."""
-        return self.convolve(jax.nn.relu(x), kernel)
-
     def relu_conv_norm(self, x: Images, *layer: PyTree) -> tuple[Outputs, Weights, Outputs]:
         """`conv_norm` of a ReLU."""
         return self.conv_norm(jax.nn.relu(x), *layer)
 
-    def dense(self, x: Float[Array, "m c"], weights: Weights) -> Float[Array, "m o"]:
-        """A linear layer by a stored kernel times its gain, and its bias."""
-        kernel, gain = weights["kernel"], self.gain(weights["kernel"])
-        y = jnp.matmul(x, gain * kernel, precision=PRECISION) + weights["bias"]
+    def dense(self, x: Images, weights: Weights) -> Float[Array, "m o"]:
+        """A linear layer of the means over pixels, by a stored kernel times its gain; its bias."""
+        kernel = weights["kernel"]
+        factor = gain(self.init_name, kernel.shape)
+        pooled = jnp.mean(x, (1, 2))
+        y = jnp.matmul(pooled, factor * kernel, precision=PRECISION) + weights["bias"]
         if self.note is None:
             return y
-        at_a_pixel = x[:, None, None], y[:, None, None], kernel[None, None]
-        return self.note(Layer(*at_a_pixel, gain=gain, biased=True))[:, 0, 0]
+        at_a_pixel = pooled[:, None, None], y[:, None, None], kernel[None, None]
+        return self.note(Layer(*at_a_pixel, gain=factor, biased=True))[:, 0, 0]
+
+    def norm_relu_dense(
+        self, x: Images, weights: Weights, statistics: Weights
+    ) -> tuple[Float[Array, "m o"], Weights]:
+        """`dense` of a ReLU of what is normalised; and the statistics to store."""
+        y, statistics = self.normalize(x, weights, statistics)
+        return self.dense(jax.nn.relu(y), weights), statistics

@@ -158,7 +158,7 @@ class Head(Layer):
             ),
             "bias": self.param("bias", bias_init(init, width), (self.features,), DTYPE),
         }
-        return self.rules.dense(jnp.mean(nn.relu(y), (1, 2)), linear)
+        return self.rules.dense(nn.relu(y), linear)
 
 
 class Network(nn.Module):

@@ -25,8 +25,9 @@ from cells.darts.genotype import (
 STEM = 3
 """Channels of the stem, by the channels of the first cells' nodes."""
 SEPARABLE, DILATED = {SEP_3: 3, SEP_5: 5}, {DIL_3: 3, DIL_5: 5}
-"""Kernel sizes. A separable operation applies its two convolutions twice, a dilated one once."""
-POOLS = (MAX_POOL, AVG_POOL)
+"""Sides of depthwise kernels. A separable operation applies its two convolutions twice, a dilated
+one once."""
+SIZES = SEPARABLE | DILATED
 FIELD = {SKIP: 0, AVG_POOL: 1, MAX_POOL: 2, SEP_3: 4, SEP_5: 8, DIL_3: 4, DIL_5: 8}
 """Pixels by which an operation widens the receptive field. A mean counts half, since it weighs all
 its pixels alike."""
@@ -37,20 +38,14 @@ def _operation(operation: int, strided: bool, halvings: int, channels: int) -> I
     if operation == SKIP and strided:
         # Two 1×1 convolutions with half of the channels each, one of them a pixel further.
         yield ConvGroup(halvings, channels**2, channels, 2)
-    size = (SEPARABLE | DILATED).get(operation)
+    size = SIZES.get(operation)
     if size is not None:
         group = ConvGroup(halvings, channels * size**2 + channels**2, channels, 2)
         yield from (group,) * (2 if operation in SEPARABLE else 1)
 
 
 def convolutions(genotype: Genotype, channels: int, layers: int) -> Iterator[ConvGroup]:
-    """All convolutions of a genotype's network, and at last its linear layer.
-
-    Args:
-        genotype: the two cells.
-        channels: width C of a node in the first cells.
-        layers: number of cells.
-    """
+    """All convolutions of a network of the space's sizes, and at last its linear layer."""
     before = last = STEM * channels
     halvings, downsampled = 0, False
     yield ConvGroup(0, 9 * IMAGE_CHANNELS * last, last)
@@ -67,22 +62,17 @@ def convolutions(genotype: Genotype, channels: int, layers: int) -> Iterator[Con
     yield ConvGroup(halvings, last)
 
 
-def structure(genotype: Genotype, layers: int = 8) -> dict[str, float]:
-    """Counts of a genotype's network.
-
-    Args:
-        genotype: the two cells.
-        layers: number of cells.
+def structure(genotype: Genotype) -> dict[str, float]:
+    """Counts on a genotype's operations and paths.
 
     Returns:
-        `layers`: convolutions and linear layers of the network. `n_sep`, `n_dil`, `n_pool` and
-        `n_skip`: operations of each kind in the two cells. Of the normal cell: `depth`, the most
-        edges on a path from an input to a node, and `field`, the widest receptive field of such a
-        path, in pixels less one, where an average counts half.
+        `n_sep`, `n_dil`, `n_pool` and `n_skip`: operations of each kind in the two cells. Of the
+        normal cell: `depth`, the most edges on a path from an input to a node, and `field`, the
+        widest receptive field of such a path, in pixels less one, where an average counts half.
 
     Example:
         >>> structure(Genotype.parse("AdvRush"))
-        {'layers': 220, 'n_sep': 9, 'n_dil': 1, 'n_pool': 1, 'n_skip': 5, 'depth': 1, 'field': 8}
+        {'n_sep': 9, 'n_dil': 1, 'n_pool': 1, 'n_skip': 5, 'depth': 1, 'field': 8}
     """
     operations = [operation for edges in genotype.cells for operation, _ in edges]
     depths, fields = [0] * NODES.stop, [0] * NODES.stop
@@ -91,10 +81,9 @@ def structure(genotype: Genotype, layers: int = 8) -> dict[str, float]:
             depths[target] = max(depths[target], depths[source] + 1)
             fields[target] = max(fields[target], fields[source] + FIELD[operation])
     return {
-        "layers": sum(each.layers for each in convolutions(genotype, 1, layers)),
         "n_sep": sum(operation in SEPARABLE for operation in operations),
         "n_dil": sum(operation in DILATED for operation in operations),
-        "n_pool": sum(operation in POOLS for operation in operations),
+        "n_pool": sum(operation in (MAX_POOL, AVG_POOL) for operation in operations),
         "n_skip": operations.count(SKIP),
         "depth": max(depths),
         "field": max(fields),

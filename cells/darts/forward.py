@@ -52,18 +52,6 @@ class Residuals(NamedTuple):
     reduction_middles: list[Places]
 
 
-def preprocess(
-    rules: Rules, x: Images, weights: Weights, stored: Weights
-) -> tuple[Outputs, Weights]:
-    """ReLU, 1×1 convolution and normalisation."""
-    return rules.relu_conv_norm(x, weights, stored)[:2]
-
-
-def head(rules: Rules, x: Images, weights: Weights) -> Float[Array, "m o"]:
-    """Logits of the last cell's output."""
-    return rules.dense(jnp.mean(x, (1, 2)), weights)
-
-
 def merged(nodes: Places, first: int | Int[Array, ""]) -> Outputs:
     """The four nodes from a place on, side by side."""
     group = jnp.moveaxis(lax.dynamic_slice_in_dim(nodes, first, NODES), 0, -2)
@@ -75,9 +63,9 @@ def split(x: Images) -> Float[Array, "k m h w d"]:
     return jnp.moveaxis(x.reshape(*x.shape[:-1], NODES, -1), -2, 0)
 
 
-def last_outputs(nodes: Places) -> tuple[Outputs, Outputs]:
-    """Outputs of the last two cells of a stage, or of the one before it, the nearer last."""
-    return merged(nodes, len(nodes) - NODES - STEP), merged(nodes, len(nodes) - NODES)
+def cell_outputs(nodes: Places, last: int = 0) -> list[Outputs]:
+    """A stage's input and the outputs of its cells: the `last` ones of these, or all."""
+    return [merged(nodes, place) for place in range(0, len(nodes), STEP)[-last:]]
 
 
 def read_from(t: Int[Array, ""], k: int) -> Int[Array, ""]:
@@ -86,15 +74,12 @@ def read_from(t: Int[Array, ""], k: int) -> Int[Array, ""]:
 
 
 def run_stage(
-    rules: Rules, before: tuple[Array, Array], weights: Weights, stored: Weights
+    rules: Rules, before: list[Images], weights: Weights, stored: Weights
 ) -> tuple[Places, Float[Array, "t e m h w c"], Weights]:
     """All nodes of a stage, its residuals between rounds, and its statistics.
 
-    Args:
-        rules: of the network.
-        before: the outputs of the two cells before it, the nearer last; behind a reduction cell the
-            other has twice the size, and the first cell's first input is made of half its pixels.
-        weights, stored: of the stage.
+    `before` are the outputs of the two cells before it, the nearer last. Behind a reduction cell
+    the other has twice the size, and the first cell's first input is made of half its pixels.
     """
     cells, entering, new = len(weights["input_1"]["scale"]), split(before[1]), {}
     nodes = jnp.zeros((NODES + STEP * cells, *entering.shape[1:]), entering.dtype)
@@ -108,7 +93,8 @@ def run_stage(
     def add_input(nodes: Array, t: Array, k: int, layer: PyTree) -> tuple[Array, Weights]:
         """The nodes with input k of cell t, and its statistics."""
         place = NODES + STEP * t + k
-        compute = lambda nodes: preprocess(rules, merged(nodes, read_from(t, k)), *layer)  # noqa: E731
+        read = lambda nodes: merged(nodes, read_from(t, k))  # noqa: E731
+        compute = lambda nodes: rules.relu_conv_norm(read(nodes), *layer)[:2]  # noqa: E731
         if k or "halving" not in weights:
             y, new = compute(nodes)
         else:
@@ -136,9 +122,8 @@ def run_stage(
 def stage_layers(weights: Weights, stored: Weights) -> PyTree:
     """A stage's layers with one entry for each cell, to scan over, and the cells' numbers.
 
-    Args:
-        weights, stored: of the stage. Where they lack the first cell's first input, which then
-            comes from elsewhere, its entry is zeros.
+    Where they lack the first cell's first input, which then comes from elsewhere, its entry is
+    zeros.
     """
     cells = len(weights["input_1"]["scale"])
 
@@ -151,19 +136,16 @@ def stage_layers(weights: Weights, stored: Weights) -> PyTree:
 
 
 def run_reduction(
-    rules: Rules, before: tuple[Images, Images], weights: Weights, stored: Weights
+    rules: Rules, before: list[Images], weights: Weights, stored: Weights
 ) -> tuple[Array, Array, Array, Weights]:
     """The inputs, nodes, residuals between rounds, and statistics of a reduction cell.
 
-    Args:
-        rules: of the network.
-        before: the outputs of the two cells before it, the nearer last.
-        weights, stored: of the cell.
+    `before` are the outputs of the two cells before it, the nearer last.
     """
     inputs, new = [], {}
     for k, x in enumerate(before):
         name = f"input_{k}"
-        y, new[name] = preprocess(rules, x, weights[name], stored[name])
+        y, new[name], _ = rules.relu_conv_norm(x, weights[name], stored[name])
         inputs.append(y)
     big = jnp.stack(inputs)
     # The inputs' places among nodes of half the size stay empty.
@@ -197,7 +179,7 @@ def run(
     # As many channels as a cell's output, the last of them zero.
     last = jnp.pad(stem, [(0, 0)] * 3 + [(0, stem.shape[-1] * (NODES - STEM) // STEM)])
     residuals = Residuals(normalised, [], [], [], [])
-    before = last, last
+    before = [last, last]
     for stage in range(3):
         if stage:
             name = f"reduction_{stage}"
@@ -206,10 +188,10 @@ def run(
             )
             residuals.inputs.append(big)
             residuals.reduction_middles.append(middles)
-            before = before[1], merged(nodes, INPUTS)
+            before = [before[1], merged(nodes, INPUTS)]
         name = f"stage_{stage}"
         nodes, middles, new[name] = run_stage(rules, before, params[name], stored[name])
         residuals.stages.append(nodes)
         residuals.middles.append(middles)
-        before = last_outputs(nodes)
-    return head(rules, before[1], params["head"]), residuals, new
+        before = cell_outputs(nodes, 2)
+    return rules.dense(before[1], params["head"]), residuals, new

@@ -14,14 +14,14 @@ from operator import itemgetter
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from cells import layers
 from cells.cell_space import STATISTICS, Variables
 from cells.costs import IMAGE_CHANNELS
-from cells.darts.counts import DILATED, SEPARABLE, STEM
-from cells.darts.genotype import AVG_POOL, MAX_POOL, OPERATIONS, SEP_3, SKIP, TARGETS
-from cells.darts.space import Darts
+from cells.darts.counts import SEPARABLE, SIZES, STEM
+from cells.darts.genotype import AVG_POOL, MAX_POOL, OPERATIONS, SEP_3, SKIP
+from cells.darts.space import EDGES, Darts
 from cells.initializers import INITIALIZERS, bias_init
 from cells.layers import unmeasured, untrained_norm
 from cells.rules import Outputs, Rules, Weights
@@ -29,9 +29,6 @@ from ntkscore.grams import Images
 
 INPUTS, NODES = 2, 4
 """Inputs of a cell, and its nodes, whose concatenation is its output."""
-EDGES = len(TARGETS)
-SIZES = SEPARABLE | DILATED
-"""Sides of the operations' depthwise kernels."""
 PAIR = ("first", "second")
 """The two rounds of a separable convolution, and the two convolutions of a factorised reduction."""
 DTYPE = jnp.float32
@@ -106,9 +103,7 @@ def draw(space: Darts, key: PRNGKeyArray) -> Variables:
     """
     kernel_of = INITIALIZERS[space.init].kernel
 
-    def drawn(
-        place: tuple[int, ...], count: tuple[int, ...], shape: tuple[int, ...]
-    ) -> Float[Array, "..."]:
+    def drawn(place: tuple[int, ...], count: tuple[int, ...], shape: tuple[int, ...]) -> Array:
         """Kernels of a shape, as many as `count` says, each from the key at its place."""
         own = reduce(jax.random.fold_in, place, key)
         keys = jax.random.split(own, prod(count))
@@ -172,21 +167,11 @@ def draw(space: Darts, key: PRNGKeyArray) -> Variables:
             block["halving"] = factorized((place + 1, 22), (), before, width)
         blocks[f"stage_{stage}"] = block
 
-    def unmeasured_of(name: str, weights: Weights) -> Weights:
-        if name != "edges":
-            return unmeasured(*weights["scale"].shape)
-        count = weights[OPERATIONS[SEP_3]]["first"]["pointwise"]["scale"].shape
-        return {name: unmeasured(*count) for name in PAIR}
-
-    statistics = {
-        block: {name: unmeasured_of(name, weights) for name, weights in of_block.items()}
-        for block, of_block in blocks.items()
-    }
     first = drawn((0,), (), (3, 3, IMAGE_CHANNELS, stem))
-    head = drawn((30,), (), (features, space.task.num_classes))
-    bias = bias_init(space.init, features)(
-        jax.random.fold_in(key, 31), (space.task.num_classes,), DTYPE
-    )
-    params = {"stem": {"kernel": first} | untrained_norm(stem), **blocks}
+    classes = space.task.num_classes
+    head = drawn((30,), (), (features, classes))
+    bias = bias_init(space.init, features)(jax.random.fold_in(key, 31), (classes,), DTYPE)
+    params: dict[str, Weights] = {"stem": {"kernel": first} | untrained_norm(stem), **blocks}
     params["head"] = {"kernel": head, "bias": bias}
-    return {"params": params, STATISTICS: statistics | {"stem": unmeasured(stem)}}
+    statistics = unmeasured(params, ("pointwise", OPERATIONS[SEP_3]))
+    return {"params": params, STATISTICS: statistics}

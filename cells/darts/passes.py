@@ -10,16 +10,14 @@ from jaxtyping import Array, Int, PyTree
 
 from cells.backward import Backward, Pull, Visited, filled, pull_edges
 from cells.choice import Place, at, readers
+from cells.darts.counts import SEPARABLE, SIZES, STEM
 from cells.darts.forward import (
     EDGE_TARGETS,
     STEP,
     Digits,
-    Places,
     Residuals,
-    head,
-    last_outputs,
+    cell_outputs,
     merged,
-    preprocess,
     read_from,
     reduction_code,
     run,
@@ -31,9 +29,6 @@ from cells.darts.network import (
     INPUTS,
     NODES,
     PAIR,
-    SEPARABLE,
-    SIZES,
-    STEM,
     factorized_reduce,
     operate,
     rounds_of,
@@ -44,10 +39,6 @@ from cells.rules import Outputs, Rules, Weights
 from ntkscore.grams import Images
 from ntkscore.model import Activations, Logits
 
-Carry = tuple[Array, Array, Array]
-"""Cotangents of the outputs of the two cells before a cell, the nearer last, and of its first
-input."""
-
 
 class Passes(CellPasses[Residuals]):
     """The passes of one genotype's network."""
@@ -55,19 +46,21 @@ class Passes(CellPasses[Residuals]):
     run = staticmethod(run)
 
     def back(self, back: Backward, residuals: Sequence[Residuals], cotangent: Logits) -> Images:
-        """The gradient in the normalised images (`cells.passes.CellPasses`).
-
-        What is made of a layer is zeros where an operation has fewer convolutions than another.
-        """
+        """The gradient in the normalised images."""
         _, x = outputs_of(residuals, 2)
-        last = back.through(head, x, cotangent, back.params["head"])
-        before = jnp.zeros_like(last), last
+        last = back.through(Rules.dense, x, cotangent, back.params["head"])
+        previous = jnp.zeros_like(last)
         for stage in reversed(range(3)):
-            before = pull_stage(back, residuals, stage, *before)
+            pull_cell, cells = cell_pullback(back, residuals, stage)
+            carry = previous, last, jnp.zeros_like(split(last)[0])
+            previous, last, first = back.loop(pull_cell, carry, cells)
             if stage:
-                before = pull_reduction(back, residuals, stage, *before)
+                _, nearest = outputs_of(residuals, stage - 1)
+                halving = back.layer(f"stage_{stage}", "halving")
+                previous = back.through(factorized_reduce, nearest, first, *halving)
+                previous, last = pull_reduction(back, residuals, stage, previous, last)
         images = jnp.concatenate([each.images for each in residuals])
-        g = before[1][..., : len(back.params["stem"]["scale"])]
+        g = last[..., : len(back.params["stem"]["scale"])]
         return back.through(Rules.conv_norm, images, g, *back.layer("stem"))
 
     def pull_blocks(
@@ -129,8 +122,9 @@ class Passes(CellPasses[Residuals]):
 def preprocessed(stage: int, places: int) -> Int[np.ndarray, " k"]:
     """How many of the convolutions before cells read each node of a stage through a ReLU."""
     counts = np.zeros(places, np.int32)
-    inputs = [(t, k) for t in range(places // STEP) for k in range(INPUTS)]
-    reads = [STEP * max(t - 1 + k, 0) for t, k in inputs if stage == 0 or (t, k) != (0, 0)]
+    reads = [STEP * max(t - 1 + k, 0) for t in range(places // STEP) for k in range(INPUTS)]
+    if stage:  # The first cell's first input comes from elsewhere.
+        del reads[0]
     if stage < 2:  # A reduction cell and the halving behind it.
         reads += [places - NODES - STEP, places - NODES, places - NODES]
     for place in reads:
@@ -146,16 +140,10 @@ def has_rounds(operations: Digits) -> Digits:
     return jnp.isin(operations % len(OPERATIONS), separable).astype(jnp.int32)
 
 
-def cell_outputs(nodes: Places) -> list[Outputs]:
-    """A stage's input, and the outputs of its cells."""
-    return [merged(nodes, place) for place in range(0, len(nodes), STEP)]
-
-
-def outputs_of(residuals: Sequence[Residuals], stage: int) -> tuple[Outputs, Outputs]:
+def outputs_of(residuals: Sequence[Residuals], stage: int) -> list[Outputs]:
     """Outputs of the last two cells of a stage at all images, the nearer last."""
-    pairs = [last_outputs(each.stages[stage]) for each in residuals]
-    previous, last = (jnp.concatenate(each) for each in zip(*pairs, strict=True))
-    return previous, last
+    pairs = [cell_outputs(each.stages[stage], 2) for each in residuals]
+    return [jnp.concatenate(each) for each in zip(*pairs, strict=True)]
 
 
 def pullbacks(
@@ -195,32 +183,19 @@ def pullbacks(
     return [of_operation(index) for index in range(len(OPERATIONS))]
 
 
-def pull_stage(
-    back: Backward, residuals: Sequence[Residuals], stage: int, previous: Array, last: Array
-) -> tuple[Array, Array]:
-    """The cotangents of the two outputs before a stage, from those of its last two."""
-    pull_cell, cells = cell_pullback(back, residuals, stage)
-    carry = previous, last, jnp.zeros_like(split(last)[0])
-    previous, last, first = back.loop(pull_cell, carry, cells)
-    if stage:
-        _, nearest = outputs_of(residuals, stage - 1)
-        halving = back.layer(f"stage_{stage}", "halving")
-        previous = back.through(factorized_reduce, nearest, first, *halving)
-    return previous, last
-
-
 def cell_pullback(
     back: Backward, residuals: Sequence[Residuals], stage: int
-) -> tuple[Callable[[Backward, Carry, PyTree], Carry], PyTree]:
+) -> tuple[Callable[[Backward, PyTree, PyTree], PyTree], PyTree]:
     """The pullback of one normal cell of a stage, and the cells.
 
-    It takes the cotangents of the cell's output, last, and of the one's before it.
+    From the cotangents of the cell's output, last, and of the one's before it, it makes those of
+    the outputs of the two cells before it, the nearer last, and of its first input.
     """
     every = [each.stages[stage] for each in residuals]
     read = lambda place: jnp.concatenate([at(nodes, place) for nodes in every])  # noqa: E731
     branches = filled(pullbacks(back, read, 1, lambda dx: dx), SEP_3)
 
-    def pull_cell(back: Backward, carry: Carry, given: PyTree) -> Carry:
+    def pull_cell(back: Backward, carry: PyTree, given: PyTree) -> PyTree:
         (t, of_inputs, of_edges), middles = given
         previous, last, _ = carry
         cotangents = jnp.concatenate([jnp.zeros_like(split(last)[:INPUTS]), split(last)])
@@ -229,7 +204,7 @@ def cell_pullback(
 
         def of_input(k: int, g: Array) -> tuple[Array, Visited]:
             x = jnp.concatenate([merged(nodes, read_from(t, k)) for nodes in every])
-            return back.pull(preprocess, x, g, *of_inputs[k])
+            return back.pull(Rules.relu_conv_norm, x, g, *of_inputs[k])
 
         of_first = jnp.zeros_like(last)
         if 0 in of_inputs:
@@ -255,12 +230,7 @@ def pull_reduction(
 ) -> tuple[Array, Array]:
     """The cotangents of the two outputs before the reduction cell that begins a stage.
 
-    Args:
-        back: the backward pass.
-        residuals: of forward passes over sets of images.
-        stage: its number.
-        previous: what the cotangent of the nearer one is without this cell.
-        last: the cotangent of the cell's own output.
+    Without this cell, that of the nearer one is `previous`; that of the cell's output is `last`.
     """
     small = jnp.concatenate([jnp.zeros_like(split(last)[:INPUTS]), split(last)])
     big = jnp.zeros((INPUTS, len(last), *residuals[0].inputs[stage - 1].shape[2:]), last.dtype)
@@ -280,7 +250,7 @@ def pull_reduction(
     edges = *code, EDGE_TARGETS, middles, *layers
     inputs, _ = pull_edges(back, branches, (big, small), 0, edges)
     pulled = [
-        back.through(preprocess, x, g, *back.layer(name, f"input_{k}"))
+        back.through(Rules.relu_conv_norm, x, g, *back.layer(name, f"input_{k}"))
         for k, (x, g) in enumerate(zip(outputs_of(residuals, stage - 1), inputs, strict=True))
     ]
     return pulled[0], pulled[1] + previous

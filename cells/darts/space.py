@@ -2,27 +2,18 @@
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from cells.cell_space import WIDTH, CellSpace, Variables, bn_option, init_option
+from cells.cell_space import WIDTH, CellSpace, bn_option, init_option
 from cells.costs import ConvGroup
 from cells.darts import counts
 from cells.darts.canonical import canonical
 from cells.darts.genotype import DIL_5, SEP_3, SEP_5, TARGETS, Genotype, Genotypes
 from cells.darts.published import PUBLISHED
 from cells.normalization import NORMALIZATIONS, measure_each
-from ntkscore.lazy import Array, Lazy
 from ntkscore.options import option
-
-if TYPE_CHECKING:
-    from cells import drawing
-    from cells.darts import network, passes
-else:  # These import JAX or pandas.
-    drawing = Lazy("cells.drawing")
-    network = Lazy("cells.darts.network")
-    passes = Lazy("cells.darts.passes")
 
 # Estimated from these, memory is 1.0 to 1.5 times what XLA allots on a CPU (`CompiledMemoryStats`,
 # tests/run/test_devices.py).
@@ -31,8 +22,6 @@ EDGES, CELL = len(TARGETS), 16
 the rounds of its edges; and, where each image is normalised by itself, its edges' outputs."""
 AT_WORK = 100
 """Further such arrays that a pass holds, those of the reduction cells among them."""
-LEAST_LAYERS = 5
-"""With fewer, a reduction cell would follow the stem or another one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +41,12 @@ class Darts(CellSpace):
 
     name: ClassVar[str] = "darts"
     title: ClassVar[str] = "DARTS"
-    least: ClassVar[dict[str, int]] = {"channels": 1, "layers": LEAST_LAYERS}
+    # With fewer layers, a reduction cell would follow the stem or another one.
+    least: ClassVar[dict[str, int]] = {"channels": 1, "layers": 5}
     fewer: ClassVar[tuple[str, ...]] = ("n_pool",)
     sets: ClassVar[tuple[str, ...]] = ("distinct", "all", "published")
+    weights_module: ClassVar[str] = "cells.darts.network"
+    passes_module: ClassVar[str] = "cells.darts.passes"
 
     channels: int = option(16, WIDTH)
     layers: int = option(8, "Number of cells, those at one and two thirds reductions.")
@@ -68,11 +60,7 @@ class Darts(CellSpace):
 
     def identity(self, architecture: Genotype) -> dict[str, str | int]:
         """The digits, the published name, and the string that papers print."""
-        return {
-            "genotype": architecture.digits,
-            "published": architecture.name,
-            "string": architecture.string,
-        }
+        return self.names(architecture) | {"string": architecture.string}
 
     def names(self, architecture: Genotype) -> dict[str, str | int]:
         """The digits and the published name."""
@@ -84,7 +72,7 @@ class Darts(CellSpace):
 
     def structure(self, architecture: Genotype) -> dict[str, float]:
         """Layers of the network, and counts on the genotype's operations and paths."""
-        return counts.structure(architecture, self.layers)
+        return super().structure(architecture) | counts.structure(architecture)
 
     def architectures(self, which: str) -> Sequence[Genotype]:
         """Genotypes of a named set: `published`, those with a name; `all`; or `distinct`.
@@ -115,10 +103,6 @@ class Darts(CellSpace):
             for operation, _ in architecture.normal
         )
 
-    def graphs(self, architecture: Genotype) -> "tuple[drawing.Graph, ...]":
-        """The normal cell and the reduction cell."""
-        return drawing.graphs_of(architecture)
-
     def memory(self, shape: Hashable, points: int, width: int) -> int | None:
         """Bytes for one network, estimated from the residuals of its passes; None by batches."""
         mode = NORMALIZATIONS[self.bn]
@@ -136,12 +120,3 @@ class Darts(CellSpace):
         """Normal cells of each stage."""
         first, second = self.layers // 3, 2 * self.layers // 3
         return first, second - first - 1, self.layers - second - 1
-
-    def initial(self, key: Array) -> Variables:
-        """Weights of all genotypes, and statistics of mean 0 and variance 1, in float32."""
-        return network.draw(self, key)
-
-    @property
-    def passes_class(self) -> "type[passes.Passes]":
-        """Forward and backward passes."""
-        return passes.Passes

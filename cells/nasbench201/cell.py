@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from numbers import Integral, Number
 from typing import Any
 
+import numpy as np
+
 from cells.costs import IMAGE_CHANNELS, ConvGroup
-from ntkscore.data.cell_index import digits_by_index, index_by_digits
-from ntkscore.errors import InputError
-from ntkscore.names import DIGITS, INDICES
+from ntkscore.data.cell_index import digits_by_index, digits_of_operations, index_by_digits
+from ntkscore.errors import InputError, check_choice
 
 OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 NONE, SKIP, CONV_1X1, CONV_3X3, AVG_POOL = range(5)
@@ -22,12 +23,11 @@ KERNEL_SIZES = {CONV_1X1: 1, CONV_3X3: 3}
 
 EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
 """Source and target node of each edge, in the order of a cell's digits."""
+SOURCES, TARGETS = np.array(EDGES, np.int32).T
 
 SIZE = len(OPERATIONS) ** len(EDGES)
 
 _EXPECTED = f"a cell index from 0 to {SIZE - 1}, or six digits such as 323133"
-# Of each operation in NASLib's order its own digit, and of each edge its place there.
-_NASLIB_OPERATIONS, _NASLIB_EDGES = (SKIP, NONE, CONV_3X3, CONV_1X1, AVG_POOL), (0, 1, 3, 2, 4, 5)
 
 
 @dataclass(frozen=True, order=True)
@@ -96,12 +96,7 @@ class Cell:
             )
         names = [name.strip() for node in nodes for name, _ in node]
         for name in names:
-            if name not in OPERATIONS:
-                raise InputError(
-                    f"the operations {', '.join(OPERATIONS)}",
-                    f"{name!r} in {string!r}",
-                    "check its spelling",
-                )
+            check_choice(name, OPERATIONS, f"each operation in {string!r}")
         cell = cls.from_digits("".join(str(OPERATIONS.index(name)) for name in names))
         if re.sub(r"\s", "", string) != cell.string:
             raise InputError(
@@ -150,12 +145,7 @@ class Cell:
         )
 
     def convolutions(self, channels: int, cells_per_stage: int) -> Iterator[ConvGroup]:
-        """All convolutions of a network of these cells, and at last its linear layer.
-
-        Args:
-            channels: width C of the first stage; the others have 2C and 4C.
-            cells_per_stage: N, cells in each of the three stages.
-        """
+        """All convolutions of a network of the space's sizes, and at last its linear layer."""
         yield ConvGroup(0, 9 * IMAGE_CHANNELS * channels, channels)
         for stage in range(3):
             width = channels << stage
@@ -181,50 +171,13 @@ def refuse_operations(names: Sequence[Any]) -> None:
     digits = [text.removesuffix(".0").strip() for text in texts]
     if len(names) != len(EDGES) or not re.fullmatch(r"([0-4] ){6}", " ".join([*digits, ""])):
         return
-    naslib = "".join(str(_NASLIB_OPERATIONS[int(digits[place])]) for place in _NASLIB_EDGES)
+    naslib = digits_of_operations(digits)
     raise InputError(
         "names of cells",
         f"the six numbers {', '.join(digits)}, which may be six indices or the operations of "
         "one cell",
         f"write '{naslib}' for operations in NASLib's order (Identity, Zero, 3x3, 1x1, "
         f"pool), '{''.join(digits)}' for digits in this library's, and no index twice",
-    )
-
-
-def names_in_column(names: Sequence[Any], heading: str = "") -> list[Any]:
-    """The names in a column of cells, where digits may have lost their leading zeros.
-
-    Args:
-        names: texts, of numbers too; anything else stays.
-        heading: of the column; `digits` gives six digits their zeros back.
-
-    Raises:
-        InputError: if a number may be an index or what a spreadsheet has left of six digits, and
-            neither the heading nor the other numbers tell.
-
-    Example:
-        >>> names_in_column(["12343", "323133"], "digits"), names_in_column(["12343"], "cell")
-        (['012343', '323133'], ['12343'])
-    """
-    heading = heading.strip().lower()
-    is_number = [isinstance(name, str) and re.fullmatch(r"\d{1,6}", name) for name in names]
-    if heading == DIGITS:
-        pairs = zip(names, is_number, strict=True)
-        return [name.zfill(len(EDGES)) if number else name for name, number in pairs]
-    numbers = [name for name, number in zip(names, is_number, strict=True) if number]
-    either = [name for name in numbers if re.fullmatch("[0-4]{1,5}", name)]
-    whole = [name for name in numbers if len(name) == len(EDGES)]
-    # A number with another digit is an index, and so are the others if none has six digits.
-    surely = (heading in INDICES or len(either) < len(numbers)) and not whole
-    # Where one leading zero is kept, all are.
-    if not either or surely or any(name[0] == "0" for name in whole):
-        return list(names)
-    raise InputError(
-        "a column of indices or of six digits",
-        f"{either[0]}{f' beside {whole[0]}' if whole else ''} under the heading {heading!r}, "
-        "which may be an index or digits without their leading zeros",
-        "head the column `digits` for six digits (the zeros are put back), or `cell` for "
-        "indices alone",
     )
 
 

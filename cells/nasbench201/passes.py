@@ -15,18 +15,8 @@ from jaxtyping import Array, PyTree
 
 from cells.backward import Backward, Pull, Visited, filled, pull_edges
 from cells.choice import at, readers
-from cells.nasbench201.cell import CONV_1X1, KERNEL_SIZES, NONE, OPERATIONS
-from cells.nasbench201.forward import (
-    NAMES,
-    NODES,
-    SOURCES,
-    TARGETS,
-    Residuals,
-    head,
-    operate,
-    run,
-    shortcut,
-)
+from cells.nasbench201.cell import CONV_1X1, KERNEL_SIZES, NONE, OPERATIONS, SOURCES, TARGETS
+from cells.nasbench201.network import NAMES, NODES, Residuals, operate, run, shortcut
 from cells.passes import CellPasses, Pairs
 from cells.rules import Outputs, Rules, Weights
 from ntkscore.grams import Images
@@ -39,12 +29,9 @@ class Passes(CellPasses[Residuals]):
     run = staticmethod(run)
 
     def back(self, back: Backward, residuals: Sequence[Residuals], cotangent: Logits) -> Images:
-        """The gradient in the normalised images (`cells.passes.CellPasses`).
-
-        What is made of a layer is zeros at edges without a convolution.
-        """
+        """The gradient in the normalised images."""
         last = jnp.concatenate([each.nodes[-1][-1] for each in residuals])
-        g = back.through(head, last, cotangent, *back.layer("head"))
+        g = back.through(Rules.norm_relu_dense, last, cotangent, *back.layer("head"))
         for stage in reversed(range(3)):
             pull_cell, cells = cell_pullback(back, residuals, stage)
             g = back.loop(pull_cell, g, cells)
@@ -111,7 +98,8 @@ def cell_pullback(
             # The normalisation is pulled back from the convolution's output, which is known.
             of_conv, z = weights[OPERATIONS[index]], jnp.concatenate(convolved)
             g, of_norm = back.pull(Rules.normalize, z, g, of_conv, statistics)
-            dx, visited = back.pull(Rules.relu_convolve, x, g, of_conv["kernel"])
+            relu_convolve = lambda rules, x, k: rules.convolve(jax.nn.relu(x), k)  # noqa: E731
+            dx, visited = back.pull(relu_convolve, x, g, of_conv["kernel"])
             return dx, of_norm + visited
 
         return pull

@@ -6,32 +6,13 @@ with accuracies to that of the counts.
 
 from collections.abc import Iterator
 
-from cells.nasbench201.cell import (
-    AVG_POOL,
-    CONV_1X1,
-    CONV_3X3,
-    EDGES,
-    KERNEL_SIZES,
-    NONE,
-    SKIP,
-    Cell,
-)
+from cells.nasbench201.cell import AVG_POOL, CONV_3X3, KERNEL_SIZES, NONE, Cell
 
-
-def _edges_from(node: int) -> Iterator[tuple[int, ...]]:
-    """The edges of each path from a node to the output."""
-    if node == max(target for _, target in EDGES):
-        yield ()
-    for edge, (source, target) in enumerate(EDGES):
-        if source == node:
-            yield from ((edge, *rest) for rest in _edges_from(target))
-
-
-PATHS = tuple(_edges_from(0))
+PATHS = ((0, 2, 5), (0, 4), (1, 5), (3,))
 """The edges, by their place in `EDGES`, of each path from input to output."""
-FIELD = {SKIP: 0, CONV_1X1: 0, CONV_3X3: 2, AVG_POOL: 1}
-"""Pixels by which an operation widens the receptive field. A mean counts half, since it weighs all
-its pixels alike."""
+FIELD = {CONV_3X3: 2, AVG_POOL: 1}
+"""Pixels by which an operation widens the receptive field, if it does. A mean counts half, since it
+weighs all its pixels alike."""
 
 
 def paths(cell: Cell) -> Iterator[tuple[int, ...]]:
@@ -46,38 +27,30 @@ def paths(cell: Cell) -> Iterator[tuple[int, ...]]:
     return (path for path in passed if NONE not in path)
 
 
-def structure(cell: Cell, cells_per_stage: int = 5) -> dict[str, float]:
-    """Counts of a cell's network.
-
-    Args:
-        cell: the cell.
-        cells_per_stage: N, cells in each of the three stages.
+def structure(cell: Cell) -> dict[str, float]:
+    """Counts on a cell's paths.
 
     Returns:
-        `layers`: convolutions and linear layers of the network, whether they reach the output or
-        not. The others are of one cell: `paths` from input to output; `path_convs` and
-        `path_pools`, convolutions and poolings, each as often as paths pass through it;
-        `shortest_path` and `longest_path`, the fewest and the most convolutions on a path;
-        `field`, the widest receptive field of one path, in pixels less one, where a pooling counts
-        half. Where no path reaches the output, all but `layers` are 0.
+        `paths` from input to output; `path_convs` and `path_pools`, convolutions and poolings, each
+        as often as paths pass through it; `shortest_path` and `longest_path`, the fewest and the
+        most convolutions on a path; `field`, the widest receptive field of one path, in pixels less
+        one, where a pooling counts half. Where no path reaches the output, all are 0.
 
     Source: Kadlecová et al. (2024), "Surprisingly strong performance prediction with neural graph
     features" (GRAF), for the kinds of counts.
 
     Example:
         >>> structure(Cell.from_digits("323133"))  # doctest: +NORMALIZE_WHITESPACE
-        {'layers': 83, 'paths': 4, 'path_convs': 7, 'path_pools': 0, 'shortest_path': 0,
-         'longest_path': 3, 'field': 6}
+        {'paths': 4, 'path_convs': 7, 'path_pools': 0, 'shortest_path': 0, 'longest_path': 3,
+         'field': 6}
     """
     found = list(paths(cell))
     convolutions = [sum(operation in KERNEL_SIZES for operation in path) for path in found]
     return {
-        # Beside the cells: the stem, three convolutions in each reduction block, the linear layer.
-        "layers": 8 + 3 * cells_per_stage * sum(op in KERNEL_SIZES for op in cell.operations),
         "paths": len(found),
         "path_convs": sum(convolutions),
         "path_pools": sum(path.count(AVG_POOL) for path in found),
         "shortest_path": min(convolutions, default=0),
         "longest_path": max(convolutions, default=0),
-        "field": max((sum(FIELD[op] for op in path) for path in found), default=0),
+        "field": max((sum(FIELD.get(op, 0) for op in path) for path in found), default=0),
     }

@@ -1,5 +1,6 @@
 """NAS-Bench-201 as a `Space`: cells as digits, one program for all of them."""
 
+import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,33 +10,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from cells.cell_space import STATISTICS, WIDTH, CellSpace, Variables, bn_option, init_option
+from cells.cell_space import STATISTICS, WIDTH, CellSpace, bn_option, init_option
 from cells.costs import ConvGroup
 from cells.nasbench201 import paths
 from cells.nasbench201.canonical import canonical, distinct_cells
-from cells.nasbench201.cell import (
-    CONV_1X1,
-    CONV_3X3,
-    EDGES,
-    Cell,
-    all_cells,
-    names_in_column,
-    refuse_operations,
-)
+from cells.nasbench201.cell import CONV_1X1, CONV_3X3, EDGES, Cell, all_cells, refuse_operations
 from cells.normalization import NORMALIZATIONS, measure_each
-from ntkscore.lazy import Array, Lazy, PyTree
-from ntkscore.names import names_of
+from ntkscore.errors import InputError
+from ntkscore.lazy import Lazy, PyTree
+from ntkscore.names import DIGITS, INDICES, names_of
 from ntkscore.options import option
 
 if TYPE_CHECKING:
-    from cells import drawing
-    from cells.nasbench201 import checkpoints, network, parity, passes
-else:  # These import JAX or pandas.
+    from cells.nasbench201 import checkpoints, parity
+else:  # These import JAX.
     checkpoints = Lazy("cells.nasbench201.checkpoints")
-    drawing = Lazy("cells.drawing")
-    network = Lazy("cells.nasbench201.network")
     parity = Lazy("cells.nasbench201.parity")
-    passes = Lazy("cells.nasbench201.passes")
 
 # Activations of the first stage's size. Estimated from them, memory is 1.1 to 2.5 times what XLA
 # allots on a CPU, in groups or not (`CompiledMemoryStats`, tests/run/test_devices.py).
@@ -69,6 +59,8 @@ class NASBench201(CellSpace):
     title: ClassVar[str] = "NAS-Bench-201"
     least: ClassVar[dict[str, int]] = {"channels": 1, "cells_per_stage": 1}
     fewer: ClassVar[tuple[str, ...]] = ("path_pools",)
+    weights_module: ClassVar[str] = "cells.nasbench201.network"
+    passes_module: ClassVar[str] = "cells.nasbench201.passes"
     # Chosen by the frozen studies `default-score` and `default-order` of experiments; of one seed
     # λ_min/trace is too noisy.
     order: ClassVar[str] = "params+layers+path_pools+field+clean.lambda_min_normalized"
@@ -89,8 +81,36 @@ class NASBench201(CellSpace):
         return super().parse_all(architectures)
 
     def written(self, names: Sequence[Any], heading: str = "") -> list[Any]:
-        """The names in a column; refuses one of indices or of digits without leading zeros."""
-        return names_in_column(super().written(names, heading), heading)
+        """The names in a column, where six digits may have lost their leading zeros.
+
+        The heading `digits` gives them back. Refused is a number that may be an index or what a
+        spreadsheet has left of six digits, if neither the heading nor the other numbers tell.
+
+        Example:
+            >>> space = NASBench201()
+            >>> space.written(["12343", "323133"], "digits"), space.written(["12343"], "cell")
+            (['012343', '323133'], ['12343'])
+        """
+        names, heading = super().written(names, heading), heading.strip().lower()
+        is_number = [isinstance(name, str) and re.fullmatch(r"\d{1,6}", name) for name in names]
+        if heading == DIGITS:
+            pairs = zip(names, is_number, strict=True)
+            return [name.zfill(len(EDGES)) if number else name for name, number in pairs]
+        numbers = [name for name, number in zip(names, is_number, strict=True) if number]
+        either = [name for name in numbers if re.fullmatch("[0-4]{1,5}", name)]
+        whole = [name for name in numbers if len(name) == len(EDGES)]
+        # A number with another digit is an index, and so are the others if none has six digits.
+        surely = (heading in INDICES or len(either) < len(numbers)) and not whole
+        # Where one leading zero is kept, all are.
+        if not either or surely or any(name[0] == "0" for name in whole):
+            return names
+        raise InputError(
+            "a column of indices or of six digits",
+            f"{either[0]}{f' beside {whole[0]}' if whole else ''} under the heading {heading!r}, "
+            "which may be an index or digits without their leading zeros",
+            "head the column `digits` for six digits (the zeros are put back), or `cell` for "
+            "indices alone",
+        )
 
     def identity(self, architecture: Cell) -> dict[str, str | int]:
         """The benchmark's index and the genotype string."""
@@ -106,7 +126,7 @@ class NASBench201(CellSpace):
 
     def structure(self, architecture: Cell) -> dict[str, float]:
         """Layers of the network, and counts on the cell's paths from input to output."""
-        return paths.structure(architecture, self.cells_per_stage)
+        return super().structure(architecture) | paths.structure(architecture)
 
     def architectures(self, which: str) -> Sequence[Cell]:
         """Cells of a named set: `all`, or `distinct`, one for each function that they compute."""
@@ -132,15 +152,6 @@ class NASBench201(CellSpace):
             for operation in architecture.operations
         )
 
-    def initial(self, key: Array) -> Variables:
-        """Weights of all cells, and statistics of mean 0 and variance 1, in float32."""
-        return network.draw(self, key)
-
-    @property
-    def passes_class(self) -> "type[passes.Passes]":
-        """Forward and backward passes."""
-        return passes.Passes
-
     def read_weights(self, path: Path, architecture: Cell) -> tuple[PyTree, PyTree]:
         """Trained weights and running statistics from a state dict (.npz, .pth)."""
         state = checkpoints.load_state_dict(path)
@@ -159,10 +170,6 @@ class NASBench201(CellSpace):
     def reference(cls, path: Path) -> "Callable[[DTypeLike], parity.Reference]":
         """The reference values of a parity file."""
         return partial(parity.Reference.of, cls, parity.load_parity(path))
-
-    def graphs(self, architecture: Cell) -> "tuple[drawing.Graph, ...]":
-        """The cell."""
-        return (drawing.graph_of(architecture),)
 
     def memory(self, shape: Hashable, points: int, width: int) -> int:
         """Bytes for one network, estimated from the residuals of its passes."""

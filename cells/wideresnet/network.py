@@ -33,18 +33,18 @@ class Piece:
 
     Attributes:
         rules: initialiser, normalisation mode and normaliser of the images.
-        compute: `stem`, `block` or `head`.
-        stride: of a block, in pixels.
+        compute: `stem`, `block` or `Rules.norm_relu_dense`.
+        more: further arguments of it; of a block its stride, in pixels.
     """
 
     rules: Rules
     compute: Callable[..., tuple[Array, Weights]]
-    stride: int = 1
+    more: tuple[int, ...] = ()
 
     @partial(jax.jit, static_argnums=0)
     def measured(self, x: Images, weights: Weights, stored: Weights) -> tuple[Array, Weights]:
         """The output for images, and the normalisations' statistics to store."""
-        return self.compute(self.rules, x, weights, stored, self.stride)
+        return self.compute(self.rules, x, weights, stored, *self.more)
 
     def __call__(self, variables: Variables, x: Images) -> Array:
         return self.measured(x, variables["params"], variables[STATISTICS])[0]
@@ -55,8 +55,8 @@ def pieces(rules: Rules, statistics: Weights, params: Weights) -> Sequence[tuple
     found = [(Piece(rules, stem), params["stem"], {})]
     for stage, both in enumerate(zip(params["stages"], statistics["stages"], strict=True)):
         for place, each in enumerate(zip(*both, strict=True)):
-            found.append((Piece(rules, block, 2 if stage and not place else 1), *each))
-    found.append((Piece(rules, head), params["head"], statistics["head"]))
+            found.append((Piece(rules, block, (2 if stage and not place else 1,)), *each))
+    found.append((Piece(rules, Rules.norm_relu_dense), params["head"], statistics["head"]))
     return [(piece, {"params": own, STATISTICS: stored}) for piece, own, stored in found]
 
 
@@ -72,13 +72,7 @@ def passes(rules: Rules, params: Weights, statistics: Weights) -> Chain | None:
 def run(
     rules: Rules, params: Weights, statistics: Weights, images: Images
 ) -> tuple[Float[Array, "m o"], Weights]:
-    """Logits of images, and the normalisations' statistics to store.
-
-    Args:
-        rules: as for `Piece`.
-        params, statistics: as `draw` makes them.
-        images: pixels in [0, 1].
-    """
+    """Logits of images (pixels in [0, 1]), and the normalisations' statistics to store."""
     x, new = images, []
     for piece, own in pieces(rules, statistics, params):
         x, stored = piece.measured(x, own["params"], own[STATISTICS])
@@ -90,10 +84,10 @@ def run(
 
 
 def stem(
-    rules: Rules, images: Images, weights: Weights, stored: Weights, stride: int
+    rules: Rules, images: Images, weights: Weights, stored: Weights
 ) -> tuple[Float[Array, "m h w d"], Weights]:
     """The images, normalised, and their first convolution; no statistics."""
-    return rules.convolve(rules.normalized(images), weights["kernel"], stride), stored
+    return rules.convolve(rules.normalized(images), weights["kernel"]), stored
 
 
 def block(
@@ -108,14 +102,6 @@ def block(
     y, second = rules.normalize(y, weights["norm2"], stored["norm2"])
     y = rules.convolve(jax.nn.relu(y), weights["conv2"]["kernel"])
     return x + y, {"norm1": first, "norm2": second}
-
-
-def head(
-    rules: Rules, x: Images, weights: Weights, stored: Weights, stride: int
-) -> tuple[Float[Array, "m o"], Weights]:
-    """Logits of what the last block returns, and the last normalisation's statistics."""
-    x, stored = rules.normalize(x, weights, stored)
-    return rules.dense(jnp.mean(jax.nn.relu(x), (1, 2)), weights), stored
 
 
 def draw(space: WideResNet, architecture: Stages, key: Array) -> Variables:
@@ -151,8 +137,4 @@ def draw(space: WideResNet, architecture: Stages, key: Array) -> Variables:
             "bias": bias_init(space.init, width)(bias, (space.task.num_classes,), jnp.float32),
         },
     }
-    of_blocks = [
-        [{"norm1": unmeasured(b.before), "norm2": unmeasured(b.after)} for b in blocks]
-        for blocks in stages
-    ]
-    return {"params": params, STATISTICS: {"stages": of_blocks, "head": unmeasured(width)}}
+    return {"params": params, STATISTICS: unmeasured(params)}

@@ -1,8 +1,9 @@
 """Wide residual networks as a `Space`: arrays of each network have shapes of their own."""
 
 import itertools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
 from numpy.typing import DTypeLike
@@ -18,15 +19,12 @@ from cells.cell_space import (
 )
 from cells.costs import ConvGroup
 from cells.wideresnet.stages import STAGES, Stages
-from ntkscore.lazy import Array, Lazy, PyTree, jax
+from ntkscore.lazy import Array, jax
+from ntkscore.model import Passes
 from ntkscore.options import option
 
 if TYPE_CHECKING:
     from cells.rules import Rules
-    from cells.wideresnet import network
-    from ntkscore.model import Passes
-else:  # It imports JAX.
-    network = Lazy("cells.wideresnet.network")
 
 DEPTHS = (2, 3, 4, 5, 7, 9, 11)
 WIDTHS = (4, 6, 8, 10, 12, 14, 16, 20)
@@ -53,6 +51,8 @@ class WideResNet(StagedSpace):
     name: ClassVar[str] = "wideresnet"
     title: ClassVar[str] = "a wide residual network"
     piecewise: ClassVar[bool] = True
+    weights_module: ClassVar[str] = "cells.wideresnet.network"
+    passes_module: ClassVar[str] = weights_module
 
     channels: int = option(16, "Channels of the stem; the first stage has W times it.")
     init: str = init_option()
@@ -72,7 +72,7 @@ class WideResNet(StagedSpace):
 
     def structure(self, architecture: Stages) -> dict[str, float]:
         """Layers, depth, receptive field, and the sum of the widening factors."""
-        return architecture.structure(self.channels)
+        return super().structure(architecture) | architecture.structure()
 
     def architectures(self, which: str) -> Sequence[Stages]:
         """All networks of the depths and widths that Huang et al. vary, for `all` and `distinct`.
@@ -84,20 +84,14 @@ class WideResNet(StagedSpace):
         depths, widths = (itertools.product(of, repeat=STAGES) for of in (DEPTHS, WIDTHS))
         return [Stages(*both) for both in itertools.product(depths, widths)]
 
-    def shape(self, architecture: Stages) -> Hashable:
+    def shape(self, architecture: Stages) -> Stages:
         """The network: arrays of two have different shapes."""
         return architecture
 
-    def draw(self, shape: Hashable, seed: int, dtype: DTypeLike) -> Variables:
+    def draw(self, shape: Stages, seed: int, dtype: DTypeLike) -> Variables:
         """Weights, and statistics of mean 0 and variance 1; drawn in float32 whatever the dtype."""
-        assert isinstance(shape, Stages)
-        drawn = network.draw(self, shape, jax.random.key(seed))
+        drawn = import_module(self.weights_module).draw(self, shape, jax.random.key(seed))
         return jax.tree.map(lambda leaf: leaf.astype(dtype), drawn)
-
-    @property
-    def run(self) -> Callable[..., tuple[PyTree, ...]]:
-        """The forward pass."""
-        return network.run
 
     def rules(self, code: Code) -> "Rules":
         """Computations of the layers, whatever the code: the network's arrays say what it is."""
@@ -105,10 +99,10 @@ class WideResNet(StagedSpace):
 
     def passes(
         self, code: Code, variables: Variables, images: Array | None = None
-    ) -> "tuple[Passes | None, Statistics]":
+    ) -> tuple[Passes | None, Statistics]:
         """The passes, to be derived where the network is one program; and the statistics."""
+        network, rules = import_module(self.passes_module), self.rules(code)
         params, statistics = variables["params"], variables[STATISTICS]
         if images is not None:
-            measuring = replace(self.rules(code), measure=True)
-            _, statistics = network.run(measuring, params, statistics, images)
-        return network.passes(self.rules(code), params, statistics), statistics
+            _, statistics = network.run(replace(rules, measure=True), params, statistics, images)
+        return network.passes(rules, params, statistics), statistics

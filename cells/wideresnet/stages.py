@@ -9,8 +9,6 @@ from cells.costs import IMAGE_CHANNELS, ConvGroup
 from ntkscore.errors import InputError
 
 STAGES = 3
-_OF_STAGES = re.compile(r"(\d+)-(\d+)-(\d+)[x×](\d+)-(\d+)-(\d+)")
-_COMMON = re.compile(r"(?:wrn|wide-?resnet)-(\d+)-(\d+)", re.IGNORECASE)
 
 
 class Block(NamedTuple):
@@ -57,9 +55,9 @@ class Stages:
         if isinstance(text, cls):
             return text
         name = str(text).strip()
-        if match := _OF_STAGES.fullmatch(name):
+        if match := re.fullmatch(r"(\d+)-(\d+)-(\d+)[x×](\d+)-(\d+)-(\d+)", name):
             numbers = tuple(map(int, match.groups()))
-        elif match := _COMMON.fullmatch(name):
+        elif match := re.fullmatch(r"(?:wrn|wide-?resnet)-(\d+)-(\d+)", name, re.IGNORECASE):
             depth, width = map(int, match.groups())
             blocks, rest = divmod(depth - 4, 2 * STAGES)
             if rest:
@@ -116,28 +114,21 @@ class Stages:
         width = stages[-1][-1].after
         yield ConvGroup(3, width, width)
 
-    def structure(self, channels: int = 16) -> dict[str, float]:
-        """Counts beside the costs.
+    def structure(self) -> dict[str, float]:
+        """Counts beside the costs and the layers.
 
         Returns:
-            `layers`: convolutions and the linear layer. `depth`: those on the longest path.
-            `field`: receptive field of the features, in pixels. `width`: Σ W_i.
+            `depth`: convolutions and linear layers on the longest path. `field`: receptive field of
+            the features, in pixels. `width`: Σ W_i.
 
         Example:
             >>> Stages.parse("WRN-28-10").structure()
-            {'layers': 29, 'depth': 26, 'field': 109, 'width': 30}
+            {'depth': 26, 'field': 109, 'width': 30}
         """
-        stages = self.blocks(channels)
-        blocks = [block for stage in stages for block in stage]
+        blocks = [block for stage in self.blocks() for block in stage]
         field, step = 3, 1
         for block in blocks:
             field += 2 * step  # of a 3×3 convolution, in steps of the pixels that it sees
             step *= block.stride
             field += 2 * step
-        depth = 2 * len(blocks) + 2
-        return {
-            "layers": depth + sum(block.projects for block in blocks),
-            "depth": depth,
-            "field": field,
-            "width": sum(self.widths),
-        }
+        return {"depth": 2 * len(blocks) + 2, "field": field, "width": sum(self.widths)}

@@ -3,6 +3,7 @@
 import itertools
 import random
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -27,11 +28,16 @@ def index_by_digits() -> dict[str, int]:
     return {digits: index for index, digits in enumerate(digits_by_index())}
 
 
+def digits_of_operations(numbers: Iterable[str]) -> str:
+    """The digits of a cell from its operations in NASLib's order, such as 4, 3, 3, 0, 0, 0."""
+    operations = [_OPERATIONS[int(number)] for number in numbers]
+    return "".join(operations[edge] for edge in _EDGES)
+
+
 def cell_of_operations(net: str, path: Path) -> int:
     """The index of a cell from its operations in NASLib's order, such as (4, 3, 3, 0, 0, 0)."""
     try:
-        operations = [_OPERATIONS[int(n)] for n in re.findall(r"\d", net)]
-        return index_by_digits()["".join(operations[edge] for edge in _EDGES)]
+        return index_by_digits()[digits_of_operations(re.findall(r"\d", net))]
     except (IndexError, KeyError) as error:
         found = f"{net!r} ({type(error).__name__}: {error})"
         raise altered(path, "six operations 0-4", found) from error

@@ -1,5 +1,6 @@
 import itertools
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tiny import refuses
 from cells.nasbench201 import EDGES, OPERATIONS, SIZE, Cell, all_cells
 from cells.nasbench201.checkpoints import write_state_dict
 from cells.nasbench201.network import abstract_variables
-from cells.nasbench201.paths import structure
+from cells.nasbench201.paths import PATHS
 from cells.nasbench201.space import NASBench201
 from ntkscore.data.benchmarks import load_operations
 from ntkscore.errors import InputError
@@ -235,12 +236,22 @@ ROUTES = ((3,), (0, 4), (1, 5), (0, 2, 5))
 """The edges of every way from input to output."""
 
 
+def edges_from(node: int) -> Iterator[tuple[int, ...]]:
+    """The edges of each way from a node to the output, node 3."""
+    if node == 3:
+        yield ()
+    for edge, (source, target) in enumerate(EDGES):
+        if source == node:
+            yield from ((edge, *rest) for rest in edges_from(target))
+
+
 def test_counts_on_paths_are_those_of_the_four_routes() -> None:
+    assert {*edges_from(0)} == {*ROUTES} == {*PATHS}
     for cell in [*all_cells()][::7]:
         ways = [[cell.operations[edge] for edge in route] for route in ROUTES]
         ways = [way for way in ways if 0 not in way]
         convolutions = [way.count(2) + way.count(3) for way in ways]
-        assert structure(cell, cells_per_stage=2) == {
+        assert NASBench201(cells_per_stage=2).structure(cell) == {
             "layers": 8 + 6 * sum(cell.digits.count(digit) for digit in "23"),
             "paths": len(ways),
             "path_convs": sum(convolutions),

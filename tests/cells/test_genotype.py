@@ -302,7 +302,7 @@ def test_costs_are_those_of_the_published_code() -> None:
 
 
 def test_a_row_of_counts() -> None:
-    counts = structure(Genotype.parse("E2RNAS"), layers=20)
+    counts = structure(Genotype.parse("E2RNAS"))
     assert counts["n_sep"] + counts["n_dil"] + counts["n_pool"] + counts["n_skip"] == 16
     assert (counts["n_sep"], counts["n_pool"], counts["depth"], counts["field"]) == (3, 10, 3, 13)
     assert structure(Genotype.parse("LRNAS"))["n_skip"] == 3 and {*Darts.fewer} <= set(counts)

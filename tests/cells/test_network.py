@@ -2,6 +2,8 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import chex
@@ -15,8 +17,9 @@ from networks import digits
 from cells.initializers import INITIALIZERS, bias_init, gain
 from cells.layers import average_pool_2x2, average_pool_3x3
 from cells.nasbench201 import EDGES, OPERATIONS, SIZE, Cell
+from cells.nasbench201 import network as weights
 from cells.nasbench201.cell import KERNEL_SIZES
-from cells.nasbench201.network import abstract_variables, fresh_variables
+from cells.nasbench201.network import abstract_variables, fresh_variables, run
 from cells.nasbench201.space import NASBench201
 from cells.normalization import measure
 from cells.rules import Weights
@@ -33,6 +36,12 @@ EMPTY = Cell.from_digits("003214")  # its edge 1→2 convolves a node that nothi
 def space(bn: str = "calibrated", init_name: str = "torch") -> NASBench201:
     task = Task((8, 8, 3), CLASSES, MEAN, STD)
     return NASBench201(task=task, channels=4, cells_per_stage=DEPTH, init=init_name, bn=bn)
+
+
+def logits_of(space: NASBench201, variables: dict[str, Any], images: Array, code: Array) -> Array:
+    """Logits by the stored statistics, or in the batch's mode by those of the images at hand."""
+    rules = replace(space.rules(code), with_residuals=False)
+    return run(rules, variables["params"], variables["batch_stats"], images)[0]
 
 
 def leaves(tree: Any) -> dict[str, np.ndarray]:
@@ -52,7 +61,7 @@ Init = Callable[[int], dict[str, Any]]
 @pytest.fixture(scope="module")
 def init() -> Init:
     """Variables of the torch initialiser, by seed."""
-    compiled = jax.jit(space().initial)
+    compiled = jax.jit(partial(weights.draw, space()))
     # These keys compile in a third of the time; who gets which key does not depend on their kind.
     return lambda seed: compiled(jax.random.key(seed, impl="rbg"))
 
@@ -87,16 +96,14 @@ def forward() -> Apply:
     @jax.jit
     @chex.assert_max_traces(n=1)
     def apply(variables: dict[str, Any], images: Array, digits: Array) -> Array:
-        return space().logits(variables, digits, images)
+        return logits_of(space(), variables, images, digits)
 
     return apply
 
 
 @pytest.fixture(scope="module")
 def batch_mode() -> Apply:
-    return jax.jit(
-        lambda variables, images, digits: space("batch").logits(variables, digits, images)
-    )
+    return jax.jit(partial(logits_of, space("batch")))
 
 
 @pytest.fixture(scope="module")
@@ -362,7 +369,8 @@ def test_weights_are_those_that_flax_draws_for_its_network(name: str) -> None:
     pixels = jnp.zeros((1, 4, 4, 3))
     quickly = {"xla_backend_optimization_level": 0}
     theirs = jax.jit(network.init, compiler_options=quickly)(key, pixels, digits(CELLS[0]))
-    ours = jax.jit(space(init_name=name).initial, compiler_options=quickly)(key)
+    drawing = partial(weights.draw, space(init_name=name))
+    ours = jax.jit(drawing, compiler_options=quickly)(key)
     assert jax.tree.structure(ours) == jax.tree.structure(theirs)
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
@@ -382,10 +390,10 @@ def test_the_ntk_parametrisation_scales_in_the_forward_pass(
         lambda path, leaf: leaf / np.float32(0.3) if path[-1].key == "kernel" else leaf, params
     )
     scaled = jax.tree_util.tree_map_with_path(scale, params)
-    ntk = jax.jit(space(init_name="ntk").logits)
+    ntk = jax.jit(partial(logits_of, space(init_name="ntk")))
     for cell in CELLS[:3]:
         assert_close(
-            ntk({"params": params, "batch_stats": fresh}, digits(cell), images),
+            ntk({"params": params, "batch_stats": fresh}, images, digits(cell)),
             forward({"params": scaled, "batch_stats": fresh}, images, digits(cell)),
         )
 

@@ -11,7 +11,6 @@ import pytest
 from jax import lax
 
 from cells.nasbench201.network import STATISTICS, abstract_variables
-from cells.nasbench201.paths import structure
 from cells.nasbench201.space import NASBench201
 from ntkscore.trace.counts import counts
 from ntkscore.trace.program import Program
@@ -163,7 +162,7 @@ def test_a_cell_of_nasbench201(digits: str) -> None:
     """All of these cells' edges reach the output, so that the trace counts what the cell does."""
     space = NASBench201(channels=2, cells_per_stage=1)
     used, cell = count_cell(space, digits), space.parse(digits)
-    counted = structure(cell, 1)
+    counted = space.structure(cell)
     expected = {**space.costs(cell), "layers": counted["layers"]}
     assert {name: used[name] for name in expected} == expected
     # Beside the cells: stem and head; two convolutions in a reduction, or one past them.
