@@ -103,7 +103,10 @@ def report(
         page.PAGE
     ),
 ) -> None:
-    """Run studies and replace their sections of the page. What is missing costs its study alone."""
+    """Run studies and replace their sections of the page.
+
+    What is missing costs its study alone. The exit code is 2 where no study could run.
+    """
     with input_errors():
         chosen: list[str] = []
         for name in names or GROUPS:
@@ -111,6 +114,8 @@ def report(
             chosen += GROUPS.get(name, [name])
         lacking = page.report(STUDIES, chosen, data_home(data_dir), out)
     typer.echo(f"{out}: {len(chosen) - len(lacking)} of {len(chosen)} studies")
+    if len(lacking) == len(chosen):
+        raise typer.Exit(2)
 
 
 @app.command("record")

@@ -195,6 +195,8 @@ class Study:
         table: the part of the table that the page shows, a few rows.
         note: for the page, three sentences at most.
         needs: data sets, tables and recordings that it reads, by name.
+        lacks: of these, what is missing for some of its rows, and where it comes from; "" for
+            nothing.
         ours: whether the rows are ours to publish, and not those of a table that others made.
     """
 
@@ -208,6 +210,7 @@ class Study:
     table: Callable[[pd.DataFrame], pd.DataFrame] | None = None
     note: str = ""
     needs: tuple[str, ...] = ()
+    lacks: Callable[[Data], str] = lambda data: ""
     ours: bool = True
 
     @property

@@ -102,7 +102,8 @@ def report(
 ) -> list[str]:
     """Run studies and replace their sections, each as soon as it has run.
 
-    What a study lacks costs that study alone: its section stays as it was, and a line says why.
+    What a study lacks, if only for some of its rows, costs that study alone: its section, figure
+    and table stay as they were, and a line says why.
 
     Args:
         studies: all, in the order of the page.
@@ -119,7 +120,12 @@ def report(
         study, start = studies[name], time.monotonic()
         kept = CASES / f"{name}.cases"
         try:
-            frame = study.frame(Data(data_dir), kept)
+            data = Data(data_dir)
+            data.check(study.needs)
+            if lacks := study.lacks(data):
+                way = f"`python -m experiments {name}` computes the other rows"
+                raise InputError("all that its section is of", f"but {lacks}", way)
+            frame = study.frame(data, kept)
         except InputError as error:
             lacking.append(name)
             typer.echo(f"{name} is left as it was: {error}", err=True)
@@ -142,10 +148,13 @@ def report(
 def write_files(name: str, study: Study, data: Data, out: Path) -> list[Path]:
     """Run a study and write its figure (PNG, SVG), data (CSV), section and record (JSON).
 
-    A run that was killed goes on where it was: finished cases are kept in the folder.
+    A run that was killed goes on where it was: finished cases are kept in the folder. Rows whose
+    data are missing stay empty, and a line says so.
     """
     kept = out / f"{name}.cases"
     frame = study.frame(data, kept)
+    if lacks := study.lacks(data):
+        typer.echo(f"some rows are empty: {lacks}", err=True)
     out.mkdir(parents=True, exist_ok=True)
     paths = save(study.figure(frame), out / name) if study.figure else []
     figure = paths[0].name if paths else ""

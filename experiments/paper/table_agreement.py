@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.data import BENCHMARK, DATASET, OLDER
+from experiments.data import BENCHMARK, DATASET, OLDER, Data
 from experiments.frame import Claim, Study, Within, exact, number
 from experiments.plotting import panels
 from experiments.statistics import spearman_interval
@@ -40,6 +40,16 @@ def measure(at: Any) -> Iterator[dict[str, object]]:
             found = spearman_interval(first, second, cells, at.seed)
             row |= {"spearman": found.value, "low": found.low, "high": found.high}
         yield row
+
+
+def lacks(data: Data) -> str:
+    """The older table's file without which coefficients stay empty, and where it comes from."""
+    there = data.older.metrics(DATASET)
+    if not {METRICS["PGD"], METRICS["FGSM"]} <= {*there}:
+        return f"{OLDER} lacks PGD and FGSM at 8/255: run `ntkscore fetch {OLDER}`"
+    if METRICS["Clean"] not in there:
+        return f"{OLDER} lacks acc.json of http://robustness.vision: put it beside the others"
+    return ""
 
 
 def claims(frame: pd.DataFrame) -> Iterator[Claim]:
@@ -77,4 +87,5 @@ AGREEMENT = Study(
     note="PGD and FGSM are at 8/255 in both tables. Clean* needs the older project page's "
     "`acc.json` beside the downloaded file, which lacks it.",
     needs=(BENCHMARK, OLDER),
+    lacks=lacks,
 )

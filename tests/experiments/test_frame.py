@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,34 @@ def test_a_page_is_replaced_section_by_section(
     first = out.read_bytes()
     page.report(studies, ["tiny"], tmp_path, out)
     assert out.read_bytes() == first
+
+
+def test_a_study_that_would_lack_rows_leaves_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(page, "CASES", tmp_path / "cases")
+    out = tmp_path / "RESULTS.md"
+    page.report({"tiny": TINY}, ["tiny"], tmp_path, out)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    before = {path: path.read_bytes() for path in files}
+    poor = replace(TINY.at(scale=2.0), lacks=lambda data: f"no more.json in {data.data_dir}")
+    assert len(before) == 3 and page.report({"tiny": poor}, ["tiny"], tmp_path, out) == ["tiny"]
+    assert {path: path.read_bytes() for path in files} == before
+    words = capsys.readouterr().err.splitlines()[-1]
+    assert f"no more.json in {tmp_path}" in words and "python -m experiments tiny" in words
+    page.write_files("tiny", poor, Data(tmp_path), tmp_path / "alone")
+    assert f"no more.json in {tmp_path}" in capsys.readouterr().err
+    assert (tmp_path / "alone" / "tiny.csv").exists()
+
+
+def test_a_report_of_no_study_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "CASES", tmp_path / "cases")
+    for name, study in (("lacks", Study("Lacks", squares, needs=("cifar10",))), ("tiny", TINY)):
+        monkeypatch.setitem(STUDIES, name, study)
+    options = ["--data-dir", str(tmp_path), "--out", str(tmp_path / "RESULTS.md")]
+    for names, code in ((["lacks"], 2), (["lacks", "tiny"], 0)):
+        result = runner.invoke(app, ["report", *names, *options])
+        assert result.exit_code == code and "`ntkscore fetch cifar10`" in result.stderr
 
 
 def test_a_record_makes_the_same_files(

@@ -77,11 +77,17 @@ def test_the_newcomers_table_lacks_clean_accuracies_alone(tmp_path: Path) -> Non
     full = small_table(cells, rng.random(32).tolist())
     attacks = pd.DataFrame({m: full.accuracies("cifar10", m) for m in ROBUST_METRICS}, full.own)
     older = Table.from_frame(attacks, dataset="cifar10")
-    study = PAPER["benchmark-agreement"]
-    frame = study.frame(data_of(tmp_path, full, older))
+    study, data = PAPER["benchmark-agreement"], data_of(tmp_path, full, older)
+    frame = study.frame(data)
     others, clean = study.claims(frame)
     assert others.verdict == "false" and clean.verdict == "not computed"
     assert frame["spearman"].isna().sum() == 5
+    assert "acc.json" in study.lacks(data)
+    page = pd.DataFrame({"val_acc": full.accuracies("cifar10", "val_acc")}, full.own)
+    vars(data).update(older=Table.from_frame(page, dataset="cifar10"))
+    assert "`ntkscore fetch robustness-dataset`" in study.lacks(data)
+    vars(data).update(older=full)
+    assert not study.lacks(data)
 
 
 def test_the_most_robust_cells_and_their_commonest_operations(tmp_path: Path) -> None:
