@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,20 +39,29 @@ class ScoreName:
         return f"{self.kernel}{beta}.{self.score}"
 
     @classmethod
-    def parse(cls, text: str, betas: Sequence[float] = (0.5,)) -> "ScoreName":
-        """The score that a text names; without β, a joint kernel's is the run's only one."""
+    def parse(
+        cls, text: str, betas: Sequence[float] = (0.5,), there: Sequence[str] = ()
+    ) -> "ScoreName":
+        """The score that a text names; without β, a joint kernel's is the run's only one.
+
+        Args:
+            there: names of the run's scores, which a refusal offers; any if left out.
+        """
         kernel, _, score = text.rpartition(".")
         kernel, _, beta = kernel.partition("@")
         measures = measures_at(kernel) or MEASURES
         allowed = [name for name, measure in measures.items() if measure.direction]
         if kernel not in PLACES or score not in allowed:
             known = [f"{k}.{n}" for k in PLACES for n, m in measures_at(k).items() if m.direction]
-            near = get_close_matches(text, known, 1) or ["robust.lambda_min_normalized"]
+            known = [name for name in there if "." in name] or known
+            kernels, scores = zip(*(name.rsplit(".", 1) for name in known), strict=True)
+            if kernel in PLACES:
+                scores = [s for k, s in zip(kernels, scores, strict=True) if k == kernel] or scores
             raise InputError(
-                f"KERNEL.SCORE with a kernel of {', '.join(PLACES)} and a score of "
-                f"{', '.join(allowed)}",
+                f"KERNEL.SCORE with a kernel of {', '.join(dict.fromkeys(kernels))} and a score "
+                f"of {', '.join(dict.fromkeys(scores))}",
                 repr(text),
-                f"for example {near[0]}",
+                f"for example {nearest(text, known)}",
             )
         if kernel not in joint.JOINT:
             if beta:
@@ -67,6 +76,26 @@ class ScoreName:
                 f"write {kernel}@{next(iter(values))}.{score}",
             )
         return cls(kernel, score, values[beta])
+
+
+def nearest(text: str, names: Sequence[str]) -> str:
+    """The score's name that is most like a text: of one score by several kernels `clean` first.
+
+    Example:
+        >>> names = ["twice.trace", "cross.trace", "clean.trace", "robust.lambda_min"]
+        >>> nearest("trace", names), nearest("robst.lambda_min", names)
+        ('clean.trace', 'robust.lambda_min')
+    """
+    kernel, _, score = text.rpartition(".")
+
+    def likeness(name: str) -> tuple[float, ...]:
+        its, _, same = name.rpartition(".")
+        place = its.partition("@")[0]
+        pairs = (score, same), (kernel, its if kernel else "")
+        alike = (SequenceMatcher(None, *pair).ratio() for pair in pairs)
+        return *alike, -PLACES.index(place) if place in PLACES else -len(PLACES)
+
+    return max(names, key=likeness)
 
 
 @dataclass(frozen=True)
@@ -99,6 +128,7 @@ class ScoreSum:
         betas: Sequence[float] = (0.5,),
         costs: Sequence[str] = COSTS,
         fewer: Sequence[str] = (),
+        there: Sequence[str] = (),
     ) -> "ScoreSum":
         """The sum that a text names.
 
@@ -106,12 +136,13 @@ class ScoreSum:
             betas: of the run, for the joint kernels.
             costs: names of the space's costs and counts.
             fewer: those of which fewer are better.
+            there: names of the run's scores, which a refusal offers; any if left out.
         """
         names = text.split("+")
         if repeated := [name for name in names if names.count(name) > 1]:
             raise InputError("every score of a sum once", f"{repeated[0]!r} again", "leave it out")
         try:
-            terms = tuple(n if n in costs else str(ScoreName.parse(n, betas)) for n in names)
+            terms = tuple(n if n in costs else str(ScoreName.parse(n, betas, there)) for n in names)
             return cls(terms, tuple(n for n in names if n in fewer))
         except InputError as error:
             also = ", ".join([*costs, "or several joined by +"])

@@ -12,7 +12,7 @@ import pandas as pd
 from ntkscore.analysis.frames import cost_table, network_table, pick_rho, score_table
 from ntkscore.analysis.percentiles import Population, population, shipped_population
 from ntkscore.analysis.ranking import Ranking, sum_for
-from ntkscore.analysis.score_names import ScoreSum
+from ntkscore.analysis.score_names import ScoreSum, nearest
 from ntkscore.config import Config
 from ntkscore.data.costs import with_costs
 from ntkscore.data.tables import Accuracies, Table, load_table
@@ -172,17 +172,16 @@ class Run:
     ) -> Ranking:
         """The ranking with what it is by; arguments as for `rank`."""
         rows, space = pick_rho(self.rows, rho), self.space
-        score = None
+        score, scores = None, network_table(rows, space)
         if by is not None:
             betas = self.results.configuration.get("betas", Config().betas)
             counted = space.counted(space.parse(rows.iloc[0][self.results.identity[0]]))
-            score = ScoreSum.parse(by, betas, [*counted], space.smaller)
-        scores = network_table(rows, space)
+            score = ScoreSum.parse(by, betas, [*counted], space.smaller, [*scores])
         if absent := [term for term in (score.terms if score else ()) if term not in scores]:
             raise InputError(
                 f"a score that {self.results.directory} holds",
                 repr(absent[0]),
-                f"choose one of {', '.join(scores.columns)}",
+                f"write {nearest(absent[0], [*scores])}, or one of {', '.join(scores.columns)}",
             )
         seeds = sorted(set(rows["seed"].tolist()))
         scored = self.results.configuration, seeds, rows["rho"].iloc[0], score, space

@@ -108,8 +108,9 @@ def predict(
         bool, typer.Option("--minimise", help="Less is better, as of errors.")
     ] = False,
     suggest: Annotated[
-        int, typer.Option(help="How many networks to train next to print, instead of all.")
-    ] = 0,
+        int | None,
+        typer.Option(min=1, help="How many networks to train next to print, instead of all."),
+    ] = None,
     prior: Annotated[
         str | None,
         typer.Option(
@@ -151,7 +152,7 @@ def predict(
     beside, what = o.names_in(pareto), f"predicted {campaign.metric}"
     if top is None and format is Format.table and not suggest and not beside:
         top = 20
-    frame = campaign.frame(suggest, top, beside)
+    frame = campaign.frame(suggest or 0, top, beside)
     inputs, told = campaign.predictor.inputs, len(campaign.predictor.measured)
     note = (
         f"from {told} accuracies and {inputs.values.shape[1]} measures and counts, "

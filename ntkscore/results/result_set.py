@@ -146,9 +146,13 @@ class ResultSet:
         """Open an existing result set for reading."""
         if found := cls.find(directory):
             return found
+        where = place(directory)
+        missing = f"{where} has none"
+        if isinstance(where, Path) and not where.exists():
+            missing = f"there is no folder {where.absolute()}"
         raise InputError(
             f"a results directory with a {RUN}",
-            f"but {place(directory)} has none",
+            f"but {missing}",
             "give the --out of an earlier run, or `recorded`",
         )
 

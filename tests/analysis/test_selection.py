@@ -89,6 +89,18 @@ def test_unknown_scores(name: str) -> None:
         ScoreName.parse(name)
 
 
+def test_a_refusal_offers_what_the_run_has() -> None:
+    there = ("twice.trace", "cross.trace", "clean.frobenius", "joint_clean@0.25.trace", "params")
+    for text, near in (
+        ("trace", "cross.trace"),
+        ("twice.trac", "twice.trace"),
+        ("frobenius", "clean.frobenius"),
+    ):
+        with refuses(text, expected="cross, clean", remedy=near) as caught:
+            ScoreName.parse(text, there=there)
+        assert "robust" not in str(caught.value) and "lambda" not in str(caught.value)
+
+
 def test_betas_of_score_names() -> None:
     with refuses("0.5"):
         ScoreName.parse("clean@0.5.trace")

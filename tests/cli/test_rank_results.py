@@ -1,6 +1,7 @@
 """Ranking what a run holds, or the package's own scores, computes nothing."""
 
 import json
+import re
 from io import StringIO
 from pathlib import Path
 
@@ -195,7 +196,38 @@ def test_the_command_of_before_is_refused_with_those_of_today(tmp_path: Path) ->
 def test_refusals(tmp_path: Path) -> None:
     refused("expected a results directory with a run.json", "rank", tmp_path)
     refused("none of them; choose others", "rank", "recorded", "000000")
-    refused("got 'robust.vkdnw'; choose one of clean", "rank", "recorded", "--by", "robust.vkdnw")
+    near = "got 'robust.vkdnw'; write clean.vkdnw, or one of clean."
+    refused(near, "rank", "recorded", "--by", "robust.vkdnw")
+    near = "got 'lambda_min_normalized'; for example clean.lambda_min_normalized; or params"
+    refused(near, "rank", "recorded", "--by", "lambda_min_normalized")
+    refused(f"there is no folder {tmp_path / 'none'}; give", "rank", tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "score random:2 --seeds 0",
+        "score random:2 --batch 0",
+        "score random:0",
+        "correlate recorded --table TABLE --metric clean --resamples 0",
+        "predict recorded --table TABLE --suggest 0",
+        "predict recorded --table TABLE --suggest -1",
+        "search --budget 0",
+        "choose recorded --budget 0",
+        "choose recorded --suggest 0",
+        "train 1 --seeds 0",
+        "train 1 --kernels 0",
+        "measure-latency 1 --repeats 0",
+        "measure-latency 1 --batch-size 0",
+    ],
+)
+def test_counts_are_at_least_one(words: str, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("cell,val_acc\n1462,0.8\n9930,0.7\n6189,0.6\n2581,0.5\n")
+    command, *rest = words.replace("TABLE", str(tmp_path / "table.csv")).split()
+    out = ["--out", tmp_path / "run"] * (command in ("score", "search", "choose", "train"))
+    said = " ".join(invoke(command, *rest, *out, code=2).stderr.split())
+    assert re.search(r"(at least|or equal to|from) (1|one)\b", said), said
+    assert not (tmp_path / "run").exists()
     refused("expected a table for the cells", "rank", "recorded", "table")
 
 

@@ -154,7 +154,7 @@ def test_two_pages_of_one_run_are_equal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "expected a results directory with a run.json, but nowhere has none"),
+        (["nowhere"], "expected a results directory with a run.json, but there is no folder /"),
         (
             [str(RUN), "--table", "TABLE"],
             "has results for, got none of 5,234",
