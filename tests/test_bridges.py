@@ -322,6 +322,10 @@ def test_refusals(torch: ModuleType, nn: ModuleType, small: Any) -> None:
 
     with refuses((3, 6, 3, 6), "Wrong image height!", remedy="channels_last=False"):
         ntkscore.from_torch(Square(108, 2), IMAGES.transpose(0, 3, 1, 2))
+    for wrong in (nn.Sequential(nn.Flatten(), nn.Linear(784, 2)), nn.Conv2d(1, 2, 3)):
+        with refuses((3, 3, 6, 6), remedy="6 × 6 × 3") as caught:
+            ntkscore.from_torch(wrong, IMAGES)
+        assert "channels" not in caught.value.remedy
 
     class Returns(nn.Module):
         def __init__(self, what: Any) -> None:

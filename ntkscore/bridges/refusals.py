@@ -71,17 +71,19 @@ def of_points(
     channels_last: bool,
 ) -> InputError:
     """The error for a module that does not run in JAX at points: theirs, if PyTorch's does not."""
-    try:
-        with torch.no_grad():
-            widened(module)(points.double() if points.is_floating_point() else points)
-    except Exception as cause:  # whatever the module raises
-        images = channels_last and points.ndim == 4
-        advice = (
-            "PyTorch's modules take the channels first, and images have them last here: give "
-            "images as (m, height, width, channels), or channels_last=False"
-            if images
-            else "give points as the module takes them"
-        )
+    if cause := failure(module, points):
+        advice = "give points as the module takes them"
+        if points.ndim == 4:
+            size = " × ".join(map(str, shape[1:]))
+            advice = (
+                f"the network does not take {size} images: change its first or its linear layer, "
+                "or choose another data set"
+            )
+        if channels_last and points.ndim == 4 and not failure(module, points.permute(0, 2, 3, 1)):
+            advice = (
+                "PyTorch's modules take the channels first, and images have them last here: give "
+                "images as (m, height, width, channels), or channels_last=False"
+            )
         dtype = str(points.dtype).removeprefix("torch.")
         return InputError(
             "points that the module takes",
@@ -90,6 +92,16 @@ def of_points(
             advice,
         )
     return refusal(error)
+
+
+def failure(module: torch.nn.Module, points: torch.Tensor) -> Exception | None:
+    """What PyTorch raises for the module at points; None where it computes."""
+    try:
+        with torch.no_grad():
+            widened(module)(points.double() if points.is_floating_point() else points)
+    except Exception as cause:  # whatever the module raises
+        return cause
+    return None
 
 
 def logits(out: object, count: int) -> Array:
