@@ -3,8 +3,8 @@ VENV ?= .venv
 ORACLES ?= .venv-oracles
 TARGETS ?= .venv-targets
 BIN = $(VENV)/bin
-# On a GPU EXTRAS=dev,cuda, on a TPU EXTRAS=dev,tpu; they count when the environment is made.
-EXTRAS ?= dev
+# On a GPU EXTRAS=cuda, on a TPU EXTRAS=tpu; they count when the environment is made.
+EXTRAS ?=
 # What `make accelerator` measures, for how long, and where it goes.
 SIZE ?= full
 MINUTES ?= 10
@@ -19,12 +19,12 @@ QUICK = tests/analysis tests/cli tests/data tests/results tests/test_config.py t
 .PHONY: rank quick test thorough check oracles fits accelerator site dist clean
 
 # Score 64 random cells on the embedded images, at small fidelity, and rank them.
-rank: $(VENV)/.installed
+rank: $(VENV)/.plain
 	$(BIN)/ntkscore score random:64 --channels 8 --cells-per-stage 1 --samples 16 --out runs/first
 	$(BIN)/ntkscore rank runs/first
 
-# The tests of what is read, kept, compared and printed, which compile little: 940 of 2,900, four
-# minutes of CPU.
+# The tests of what is read, kept, compared and printed, which compile little: a third of
+# them, four minutes of CPU.
 quick: $(VENV)/.installed
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not thorough and not oracle" $(QUICK)
 
@@ -74,18 +74,30 @@ dist: $(VENV)/.installed
 	env/bin/ntkscore score random:4 --channels 4 --cells-per-stage 1 --samples 4 --out runs/first && \
 	env/bin/ntkscore rank runs/first
 
-$(VENV)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --editable '.[$(EXTRAS)]'
+# An empty environment, by a Python that is new enough.
+define environment
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("$(TOO_OLD)" % v)'
+	$(PYTHON) -m venv --clear $(1)
+endef
+TOO_OLD = Python 3.11 or newer is needed, and $(PYTHON) is %d.%d: give PYTHON=python3.13, for example
+
+# What a user has; `.installed` adds what developers need.
+$(VENV)/.plain: pyproject.toml
+	$(call environment,$(VENV))
+	$(BIN)/python -m pip install --editable '.$(if $(EXTRAS),[$(EXTRAS)])'
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.plain
+	$(BIN)/python -m pip install --editable '.[dev]'
 	touch $@
 
 $(ORACLES)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(ORACLES)
+	$(call environment,$(ORACLES))
 	$(ORACLES)/bin/python -m pip install --editable '.[oracles]'
 	touch $@
 
 $(TARGETS)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(TARGETS)
+	$(call environment,$(TARGETS))
 	$(TARGETS)/bin/python -m pip install --editable '.[test,targets]'
 	touch $@
 

@@ -1,9 +1,13 @@
 """What a release says of itself: one version, recorded scores that are the recordings'."""
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from tiny import invoke
 
 import ntkscore
@@ -24,6 +28,19 @@ def test_there_is_one_version() -> None:
     (newest, note), *_ = changes
     assert note in ("", " (unreleased)")
     assert ntkscore.__version__ == newest + (".dev0" if note else "")
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_an_older_python_is_refused_before_it_makes_anything(tmp_path: Path) -> None:
+    older, made = tmp_path / "python3.9", tmp_path / "made"
+    code = "import sys; sys.version_info = (3, 9, 2); exec(sys.argv[2])"
+    older.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{code}' \"$@\"\n")
+    older.chmod(0o755)
+    command = ["make", "rank", f"PYTHON={older}", f"VENV={made}"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    said, *_ = result.stderr.splitlines()
+    assert result.returncode == 2 and f"{older} is 3.9" in said and result.stdout == ""
+    assert not made.exists()
 
 
 def test_version_names_versions_and_devices() -> None:
