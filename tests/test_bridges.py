@@ -649,6 +649,10 @@ def test_the_documentations_example_runs(nn: ModuleType, page: str) -> None:
     images = np.random.default_rng(0).uniform(size=(3, 32, 32, 3)).astype(np.float32)
     names: dict[str, Any] = {"ntkscore": ntkscore, "images": images, "labels": np.arange(3)}
     exec(code, names)
+    if "networks" in names:  # of a file for the command line
+        networks = names["networks"](images)
+        assert all(not model.coupled for model in networks.values())
+        names["rows"] = ntkscore.score(networks, (images, names["labels"])).rows
     assert {"clean", "robust"} <= set(names["rows"]["kernel"])
 
 
