@@ -154,7 +154,7 @@ class ScoreSum:
         """One number per row, larger for a better one; NaN where a term is.
 
         A single score keeps its value, up to the sign. Several become the sum of their log-ranks,
-        the worst rank being 1, so that a network must not be bad by any of them.
+        counted from the worst network, so that a network must not be bad by any of them.
 
         Args:
             among: the networks to rank among, perhaps scored in another run, so that values are
