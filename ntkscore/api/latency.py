@@ -131,8 +131,7 @@ def begun(path: Path, space: Space, columns: Sequence[str]) -> dict[Any, dict[st
     whole = text[: text.rindex("\n") + 1] if text and not isinstance(space, Candidates) else start
     if whole != text:
         make_folder(path.absolute().parent)
-        with writing_to(path):
-            publish(path, whole.encode())
+        publish(path, whole.encode())
     if whole == start:
         return {}
     before = load_costs(path)

@@ -142,8 +142,7 @@ def evaluate(
     frame = pd.concat(found, ignore_index=True)
     _print_accuracies(frame, images.name, format)
     if source.is_dir():
-        with writing_to(source):
-            publish(source / "evaluation.csv", frame.to_csv(index=False).encode())
+        publish(source / "evaluation.csv", frame.to_csv(index=False).encode())
 
 
 def _attack(
@@ -161,7 +160,7 @@ def _attack(
     import pandas as pd
 
     from ntkscore.explore.pictures import security_picture
-    from ntkscore.results.atomic import publish, writing_to
+    from ntkscore.results.atomic import publish
     from ntkscore.training.robustness import RADII, claim, robustness
 
     rows = []
@@ -189,9 +188,8 @@ def _attack(
             if kept is not None:
                 made = claim(found, rho, norm, names[0], images.name, attack)
                 text = json.dumps(made, indent=2)
-                with writing_to(kept):
-                    publish(kept / "claim.json", text.encode())
-                    publish(kept / "right.csv", pd.DataFrame(found.right).to_csv().encode())
+                publish(kept / "claim.json", text.encode())
+                publish(kept / "right.csv", pd.DataFrame(found.right).to_csv().encode())
     frame = pd.DataFrame(rows)
     note = "" if folder is None else f"which images are right, and claims: {folder}"
     shown = frame.drop(columns="string", errors="ignore") if format is Format.table else frame

@@ -12,7 +12,7 @@ from ntkscore.errors import InputError
 from ntkscore.explore.content import Content as Content
 from ntkscore.explore.content import content_of as content_of
 from ntkscore.explore.markup import document as document
-from ntkscore.results.atomic import make_folder, publish, writing_to
+from ntkscore.results.atomic import make_folder, publish
 
 
 def write_page(
@@ -52,5 +52,4 @@ def write_page(
     names = " and ".join(Path(str(run.results.directory)).resolve().name for run in runs)
     page = document(content_of(runs, table, predicted), title or names)
     make_folder(path.parent)
-    with writing_to(path):
-        publish(path, page.encode())
+    publish(path, page.encode())

@@ -20,17 +20,22 @@ STALE_SECONDS = 3600.0
 
 
 def publish(path: Path, content: bytes) -> None:
-    """Make a file appear whole: a kill at any moment leaves a dot-temporary at most."""
+    """Make a file appear whole: a kill at any moment leaves a dot-temporary at most.
+
+    Raises:
+        InputError: if its folder cannot be written to.
+    """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with writing_to(path.parent):
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def create(path: Path, content: bytes) -> None:

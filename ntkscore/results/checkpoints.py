@@ -57,8 +57,7 @@ class Checkpoints:
         if self._folder is not None:
             content = io.BytesIO()
             np.savez(content, *map(np.asarray, jax.tree.leaves(state)), stage=stage)
-            with writing_to(self._folder):
-                publish(self._folder / STATE, content.getvalue())
+            publish(self._folder / STATE, content.getvalue())
 
 
 class ArrayFolder(MutableMapping[str, dict[str, np.ndarray]]):
@@ -89,8 +88,7 @@ class ArrayFolder(MutableMapping[str, dict[str, np.ndarray]]):
     def __setitem__(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
         content = io.BytesIO()
         np.savez(content, **arrays)  # type: ignore[arg-type]
-        with writing_to(self._folder):
-            publish(self._file(name), content.getvalue())
+        publish(self._file(name), content.getvalue())
 
     def __delitem__(self, name: str) -> None:
         if not self._file(name).exists():

@@ -14,7 +14,7 @@ from ntkscore.analysis.prediction import Predictor
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
 from ntkscore.options import check_least
-from ntkscore.results.atomic import locked, publish, writing_to
+from ntkscore.results.atomic import locked, publish
 from ntkscore.results.checkpoints import Checkpoints
 from ntkscore.run import devices
 from ntkscore.run.cluster import unless_lost
@@ -154,8 +154,7 @@ class FewTrainings:
             content = frame.to_csv(index_label=name, lineterminator="\n").encode()
             path = self.out / file
             if not path.is_file() or path.read_bytes() != content:
-                with writing_to(self.out):
-                    publish(path, content)
+                publish(path, content)
 
 
 def train_few(
@@ -253,8 +252,7 @@ def train_one(
             found = evaluate(trained.model(), held, labels, **only)
             whole = found[found["class"] == -1].set_index("metric")["value"]
             result = {"status": OK, CLEAN: float(whole["clean"]), CHOOSES: float(whole["pgd"])}
-        with writing_to(entry.folder):
-            publish(entry.folder / RESULT, json.dumps(result).encode())
+        publish(entry.folder / RESULT, json.dumps(result).encode())
         return _read(entry)
 
 

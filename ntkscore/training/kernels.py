@@ -16,7 +16,7 @@ from ntkscore.kernels.stack import stack
 from ntkscore.measures.kernel import measure
 from ntkscore.model import Model, Trainable
 from ntkscore.regression import alignment, distance
-from ntkscore.results.atomic import publish
+from ntkscore.results.atomic import make_folder, publish
 from ntkscore.training.recipe import Recipe
 from ntkscore.training.steps import State
 
@@ -91,7 +91,7 @@ class KernelHistory:
         key = ["seed", "epoch", "kernel"]
         self.rows = both.drop_duplicates(key, keep="last").sort_values(key, ignore_index=True)
         if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._path.parent)
             publish(self._path, self.rows.to_csv(index=False).encode())
 
     def _kernels(self, model: Model) -> dict[str, np.ndarray]:
