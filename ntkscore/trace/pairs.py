@@ -5,7 +5,6 @@ A row is the gradient of a reading of the logits at a point, by one weight. Of p
 """
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from jax import lax
@@ -20,23 +19,6 @@ Before = Float[Array, "m b p k"]
 After = Float[Array, "m b p d"]
 
 
-@runtime_checkable
-class Pairs(Protocol):
-    """Pairs of m rows."""
-
-    def number(self, count: int) -> float:
-        """How many there are of so many rows, each counted once in either order."""
-        ...
-
-    def of_rows(self, rows: Rows) -> Array:
-        """The kernel, from the rows."""
-        ...
-
-    def by_positions(self, x: Before, g: After) -> Array:
-        """The kernel Σ_pq (X_p · X′_q)(G_p · G′_q), for which no row is formed."""
-        ...
-
-
 @dataclass(frozen=True)
 class Groups:
     """All pairs within groups of rows, (r, s, s).
@@ -48,13 +30,18 @@ class Groups:
     count: int = 1
 
     def number(self, count: int) -> float:
+        """How many there are of so many rows, each counted once in either order."""
         return count**2 / 2
 
     def of_rows(self, rows: Rows) -> Gram:
+        """The kernel, from the rows."""
         return self_product(rows, self.count)
 
     def by_positions(self, x: Before, g: After) -> Gram:
-        """Some rows at a time, up to the diagonal."""
+        """The kernel Σ_pq (X_p · X′_q)(G_p · G′_q), for which no row is formed.
+
+        Some rows at a time, up to the diagonal.
+        """
         m, b, p, _ = x.shape
         fitting = CHUNK_BYTES // (2 * b * p * p * m * x.dtype.itemsize)
         # Four pieces save three eighths of the products, two a quarter, and compile faster.
@@ -119,6 +106,10 @@ class Own:
             return _product(alone, alone)[0, 0]
 
         return lax.map(one, (x, g), batch_size=min(step, len(x)))
+
+
+Pairs = Groups | Across | Own
+"""Which pairs of rows a kernel holds."""
 
 
 def _product(one: tuple[Array, Array], other: tuple[Array, Array]) -> Float[Array, "m n"]:
