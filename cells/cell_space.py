@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from attacks.lazy import Array, Lazy, PyTree, jax, jnp
 from cells.costs import IMAGE_CHANNELS, ConvGroup, costs_of
 from cells.initializers import INITIALIZERS
 from cells.normalization import NORMALIZATIONS, measure_each
 from ntkscore import program_cache
 from ntkscore.errors import InputError
-from ntkscore.lazy import Array, Lazy, PyTree, jax, jnp
 from ntkscore.model import Model, Passes, Trainable
 from ntkscore.options import check_choices, check_least, option
 from ntkscore.space import Architecture, Space

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ntkscore.lazy import Array, jax
+from attacks.lazy import Array, jax
 
 Draw = Callable[[Array, tuple[int, ...], Any], Array]
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from jaxtyping import Float
 
+from attacks.lazy import Array, jnp
 from ntkscore.grams import Images
-from ntkscore.lazy import Array, jnp
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
+from attacks.lazy import Array, PyTree, jax
 from ntkscore.data.images import ImageSet, draw_images
 from ntkscore.errors import InputError, check_choice
-from ntkscore.lazy import Array, PyTree, jax
 from ntkscore.space import WEIGHTS, Architecture, Space
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from numbers import Integral, Real
 from typing import Any
 
 from attacks import NORMS, Attack
+from attacks.lazy import Array
 from ntkscore.errors import InputError
 from ntkscore.kernels.attacks import ATTACKS, check_attack
 from ntkscore.kernels.joint import check_beta
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
-from ntkscore.lazy import Array
 from ntkscore.options import Named, check_choices, option
 from ntkscore.trace.parameters import PARAMETER_SETS
 

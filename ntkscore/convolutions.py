@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from attacks.lazy import Array, jax, jnp, lax
 from ntkscore.grams import PRECISION
-from ntkscore.lazy import Array, jax, jnp, lax
 from ntkscore.platforms import platform
 
 Sides = Sequence[int]

@@ -6,7 +6,7 @@ from typing import ParamSpec, TypeVar
 
 from jaxtyping import Float, Int
 
-from ntkscore.lazy import Array, jax, jnp, lax
+from attacks.lazy import Array, jax, jnp, lax
 from ntkscore.platforms import platform
 
 Images = Float[Array, "m h w c"]

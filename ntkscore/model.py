@@ -5,9 +5,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int, Shaped
 
+from attacks.lazy import Array, PyTree, jax
 from ntkscore.errors import InputError
 from ntkscore.grams import GramByKind
-from ntkscore.lazy import Array, PyTree, jax
 
 NO_SINGLE_POINTS = (
     "a network whose points do not depend on each other",

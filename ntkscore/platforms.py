@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any
 
-from ntkscore.lazy import jax
+from attacks.lazy import jax
 
 
 @lru_cache

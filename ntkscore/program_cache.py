@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-from ntkscore.lazy import PyTree, jax
+from attacks.lazy import PyTree, jax
 from ntkscore.platforms import is_foreign
 from ntkscore.registry import packages
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
+from attacks.lazy import PyTree, jax, jnp
 from ntkscore.errors import InputError
-from ntkscore.lazy import PyTree, jax, jnp
 from ntkscore.names import as_text, names_of
 from ntkscore.options import Named, options
 from ntkscore.task import Task

@@ -26,7 +26,7 @@ PACKAGES = ("attacks", "ntkscore", "cells", "experiments")
 # From the ground up: a room may import from itself and from the rooms before it.
 FLOORS = (
     ("attacks", "ntkscore.errors"),
-    ("ntkscore.lazy", "ntkscore.paths", "ntkscore.memory", "ntkscore.threads", "ntkscore.disk"),
+    ("ntkscore.paths", "ntkscore.memory", "ntkscore.threads", "ntkscore.disk"),
     ("ntkscore.names", "ntkscore.options", "ntkscore.registry", "ntkscore.task"),
     ("ntkscore.results.atomic",),
     ("ntkscore.results.checkpoints",),

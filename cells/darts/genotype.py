@@ -15,9 +15,9 @@ from typing import NoReturn, TypeGuard
 
 import numpy as np
 
+from attacks.lazy import PyTree
 from cells.darts.published import PUBLISHED
 from ntkscore.errors import InputError
-from ntkscore.lazy import PyTree
 
 OPERATIONS = (
     "none",

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike
 
+from attacks.lazy import PyTree, jax, jnp
 from cells.nasbench201.cell import Cell
 from cells.nasbench201.space import NASBench201
 from ntkscore.data.datasets import DATASETS
 from ntkscore.errors import UNREADABLE, InputError
-from ntkscore.lazy import PyTree, jax, jnp
 from ntkscore.model import Model
 from ntkscore.verify import reference
 

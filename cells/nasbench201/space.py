@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
+from attacks.lazy import Lazy, PyTree
 from cells.cell_space import STATISTICS, WIDTH, CellSpace, bn_option, init_option
 from cells.costs import ConvGroup
 from cells.nasbench201 import paths
@@ -17,7 +18,6 @@ from cells.nasbench201.canonical import canonical, distinct_cells
 from cells.nasbench201.cell import CONV_1X1, CONV_3X3, EDGES, Cell, all_cells, refuse_operations
 from cells.normalization import NORMALIZATIONS, measure_each
 from ntkscore.errors import InputError
-from ntkscore.lazy import Lazy, PyTree
 from ntkscore.names import DIGITS, INDICES, names_of
 from ntkscore.options import option
 

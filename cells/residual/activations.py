@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ntkscore.lazy import Array, jnp
+from attacks.lazy import Array, jnp
 
 
 @dataclass(frozen=True)

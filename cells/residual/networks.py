@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
+from attacks.lazy import Array, jax, jnp
 from cells.residual.activations import ACTIVATIONS
 from ntkscore.errors import InputError, check_choice
-from ntkscore.lazy import Array, jax, jnp
 from ntkscore.model import Model
 from ntkscore.options import check_choices, check_least, option
 from ntkscore.space import Space

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from numpy.typing import DTypeLike
 
+from attacks.lazy import Array, jax
 from cells.cell_space import (
     STATISTICS,
     Code,
@@ -19,7 +20,6 @@ from cells.cell_space import (
 )
 from cells.costs import ConvGroup
 from cells.wideresnet.stages import STAGES, Stages
-from ntkscore.lazy import Array, jax
 from ntkscore.model import Passes
 from ntkscore.options import option
 

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 from jaxtyping import Float, Int
 
+from attacks.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.errors import InputError
 from ntkscore.grams import PRECISION, Gram, GramByKind, regroup, zero_grams
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.kernels.wanted import point_gradients
-from ntkscore.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.model import Labels, Logits, Model, Passes, Points, Sets
 from ntkscore.trace.blocks import BlockPasses
 from ntkscore.trace.compiled import in_pieces, passes_in_blocks

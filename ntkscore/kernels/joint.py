@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from attacks.lazy import Array
 from ntkscore.errors import InputError, check_choice
-from ntkscore.lazy import Array
 
 Kernel = Float[np.ndarray, "n n"]
 

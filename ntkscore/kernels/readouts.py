@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from jaxtyping import Float
 
-from ntkscore.lazy import Array, jax, jnp
+from attacks.lazy import Array, jax, jnp
 from ntkscore.measures.cross_entropy import loss_cotangent
 from ntkscore.model import Labels, Logits
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
+from attacks.lazy import Array, jax, jnp, lax
 from ntkscore.grams import PRECISION, square
 from ntkscore.kernels.joint import POINTS
-from ntkscore.lazy import Array, jax, jnp, lax
 from ntkscore.measures.forward_pass import Pass
 from ntkscore.measures.kernel import Spectrum
 from ntkscore.measures.registry import Measure, Quantity

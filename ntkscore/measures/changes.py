@@ -2,8 +2,8 @@
 
 from jaxtyping import Float
 
+from attacks.lazy import Array, jnp
 from ntkscore.kernels.joint import ASYMMETRIC
-from ntkscore.lazy import Array, jnp
 from ntkscore.measures.forward_pass import Pass
 from ntkscore.measures.registry import Measure, Quantity
 from ntkscore.model import Points

@@ -8,9 +8,9 @@ from functools import partial
 
 from jaxtyping import Float, Int
 
+from attacks.lazy import Array, jax, jnp
 from attacks.losses import cross_entropy as cross_entropy
 from attacks.losses import log_odds
-from ntkscore.lazy import Array, jax, jnp
 from ntkscore.model import Logits
 
 

@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float
 
+from attacks.lazy import Array, jax, jnp
 from ntkscore.grams import PRECISION
-from ntkscore.lazy import Array, jax, jnp
 from ntkscore.measures.forward_pass import Pass
 from ntkscore.measures.registry import ATTACKED_ONCE, Measure, Quantity
 from ntkscore.model import LayerGradient

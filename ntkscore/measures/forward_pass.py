@@ -6,8 +6,8 @@ from typing import Any
 
 from jaxtyping import Float, Int
 
+from attacks.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.kernels.joint import POINTS
-from ntkscore.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.measures.cross_entropy import attack_cotangent, cross_entropy, loss_cotangent
 from ntkscore.measures.registry import Measure, Quantity
 from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit

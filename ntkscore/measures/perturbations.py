@@ -5,8 +5,8 @@ from collections.abc import Callable
 from jaxtyping import Float
 
 from attacks import uniform_in_ball
+from attacks.lazy import Array, jax, jnp, lax
 from ntkscore.kernels.joint import POINTS
-from ntkscore.lazy import Array, jax, jnp, lax
 from ntkscore.measures.forward_pass import Pass
 from ntkscore.measures.registry import Measure, Quantity
 from ntkscore.model import Points

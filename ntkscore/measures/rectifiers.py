@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from attacks.lazy import Array, jax, jnp, lax
 from ntkscore.kernels.joint import POINTS
-from ntkscore.lazy import Array, jax, jnp, lax
 from ntkscore.measures.activations import of_each_block, products
 from ntkscore.measures.forward_pass import Pass
 from ntkscore.measures.registry import Measure, Quantity

@@ -3,9 +3,9 @@
 import numpy as np
 from jaxtyping import Float
 
+from attacks.lazy import Array, jnp
 from ntkscore.grams import PRECISION
 from ntkscore.kernels.joint import POINTS
-from ntkscore.lazy import Array, jnp
 from ntkscore.measures.kernel import Spectrum
 from ntkscore.measures.registry import Measure, Quantity
 

@@ -2,7 +2,7 @@
 
 from jaxtyping import Float
 
-from ntkscore.lazy import Array, as_one, jax, jnp
+from attacks.lazy import Array, as_one, jax, jnp
 from ntkscore.measures.forward_pass import Pass, with_weights
 from ntkscore.measures.registry import NETWORK, Measure, Quantity
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
+from attacks.lazy import Array, jax, jnp, lax
 from ntkscore.grams import PRECISION
 from ntkscore.kernels.joint import POINTS
-from ntkscore.lazy import Array, jax, jnp, lax
 from ntkscore.measures.activations import of_each_block
 from ntkscore.measures.forward_pass import Pass
 from ntkscore.measures.registry import Measure, Quantity

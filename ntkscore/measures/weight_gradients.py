@@ -7,8 +7,8 @@ from operator import itemgetter
 
 from jaxtyping import Float
 
+from attacks.lazy import Array, PyTree, jax, jnp
 from ntkscore.kernels.joint import POINTS
-from ntkscore.lazy import Array, PyTree, jax, jnp
 from ntkscore.measures.cross_entropy import cross_entropy
 from ntkscore.measures.forward_pass import Pass, kinds
 from ntkscore.measures.registry import ATTACKED_ONCE, Measure, Quantity, identity

@@ -10,8 +10,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from attacks.lazy import PyTree, jax, jnp
 from ntkscore.errors import InputError
-from ntkscore.lazy import PyTree, jax, jnp
 from ntkscore.results.atomic import make_folder, publish, writing_to
 
 Tree = TypeVar("Tree", bound=PyTree)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from attacks.lazy import jax
 from ntkscore.config import Config
-from ntkscore.lazy import jax
 from ntkscore.memory import usable_memory
 from ntkscore.results.rows import Rows
 from ntkscore.run import devices

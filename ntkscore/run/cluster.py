@@ -5,8 +5,8 @@ from concurrent.futures import BrokenExecutor, CancelledError, Executor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from attacks.lazy import jax
 from ntkscore.errors import InputError
-from ntkscore.lazy import jax
 from ntkscore.text import one_line
 
 CONNECT_SECONDS = 10

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from attacks.lazy import jax
 from ntkscore.errors import InputError
-from ntkscore.lazy import jax
 from ntkscore.memory import container_limit, usable_memory
 from ntkscore.paths import cache_home
 from ntkscore.program_cache import keep_traced

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from attacks.lazy import Array, PyTree, jax, jnp
 from ntkscore.errors import InputError
-from ntkscore.lazy import Array, PyTree, jax, jnp
 
 Matrix = TypeVar("Matrix", Array, np.ndarray)
 

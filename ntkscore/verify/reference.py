@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ntkscore.lazy import Array, jnp
+from attacks.lazy import Array, jnp
 from ntkscore.model import Model
 
 KERNELS: dict[str, tuple[str, str]] = {
