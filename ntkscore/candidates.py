@@ -76,7 +76,7 @@ class Candidates(Space):
     def models(self) -> Mapping[str, "Model"]:
         """The networks on the space's images."""
         from ntkscore.bridges import from_torch
-        from ntkscore.kernels.checks import checked_model
+        from ntkscore.kernels.network import checked_model
 
         given: Any = self.networks if type(self).made is None else self._made()
         if not isinstance(given, Mapping) or not given or not all(map(_is_name, given)):
@@ -120,7 +120,7 @@ class Candidates(Space):
         if architecture in self._identities:
             return self._identities[architecture]
         from ntkscore.grams import in_full_precision
-        from ntkscore.kernels.checks import as_it_is_now, checked_model, normalisation_of
+        from ntkscore.kernels.network import checked_model, network_of
         from ntkscore.results.checkpoints import fingerprint
         from ntkscore.trace.content import constants_of
 
@@ -129,12 +129,15 @@ class Candidates(Space):
         with of_network(architecture):
             model = checked_model(self.models[architecture], points.dtype)
             # As it will be scored, so that it is traced once.
-            now, _ = in_full_precision(as_it_is_now)(model, points)
-            bn = normalisation_of(now, points)
+            network = in_full_precision(network_of)(model, [(points, None)])
         # Statistics that a normalisation has measured are no weights, and decide scores like them.
-        described = str(tree) + constants_of(now.apply)
-        digest = fingerprint([np.frombuffer(described.encode(), np.uint8), *leaves])[:16]
-        self._identities[architecture] = {"network": architecture, WEIGHTS: digest, "bn": bn}
+        content = str(tree) + constants_of(network.model.apply)
+        digest = fingerprint([np.frombuffer(content.encode(), np.uint8), *leaves])[:16]
+        self._identities[architecture] = {
+            "network": architecture,
+            WEIGHTS: digest,
+            "bn": network.normalisation,
+        }
         return self._identities[architecture]
 
     @cached_property
@@ -153,7 +156,7 @@ class Candidates(Space):
 
     def draw(self, shape: Hashable, seed: int, dtype: "DTypeLike") -> PyTree:
         """The network's own weights in this dtype, for every seed."""
-        from ntkscore.kernels.checks import checked_model
+        from ntkscore.kernels.network import checked_model
 
         return checked_model(self.models[str(shape)], dtype).params
 

@@ -105,6 +105,10 @@ class Passes(Protocol):
         """Results of a function of each layer's gradients, layers first; zeros without weights."""
         raise InputError(*NO_SINGLE_POINTS)
 
+    def kinds_of(self, params: Any) -> Sequence[str] | None:
+        """The kind of each leaf of the params by its use; None where only names tell it."""
+        return None
+
     def activations(self, params: Any, residuals: Any) -> Activations | None:
         """Inputs of the rectifiers and outputs of the blocks; None where there are none."""
         return None

@@ -10,7 +10,7 @@ import pandas as pd
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
-from ntkscore.kernels.checks import checked_model
+from ntkscore.kernels.network import checked_model
 from ntkscore.model import Model
 from ntkscore.run.devices import Plan
 from ntkscore.run.fits import (

@@ -1,82 +1,11 @@
-"""Checks of a network and its images, before anything is computed of them."""
+"""Checks of points and images, before anything is computed of them."""
 
-import logging
 from pathlib import Path
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
-from jaxtyping import Array
 
 from ntkscore.errors import InputError
-from ntkscore.model import Model, Points
-from ntkscore.trace.blocks import BlockPasses
-from ntkscore.trace.compiled import passes_in_blocks
-from ntkscore.trace.content import traced
-from ntkscore.trace.coupling import COUPLING, jitted
-from ntkscore.trace.parameters import is_floating
-from ntkscore.trace.program import NotAlone
-
-log = logging.getLogger("ntkscore")
-
-
-def checked_model(model: Any, dtype: Any = None) -> Model:
-    """A network whose weights are arrays of numbers.
-
-    Args:
-        model: the network.
-        dtype: of its weights; their own if left out. Whole numbers stay as they are.
-
-    Raises:
-        InputError: if it is none, or a leaf of its weights is no array of finite real numbers.
-    """
-    if not isinstance(model, Model):
-        of_torch = any(kind.__module__.startswith("torch.") for kind in type(model).__mro__)
-        remedy = (
-            "write ntkscore.from_torch(module, images)"
-            if of_torch
-            else "write Model(apply, params), where apply gives logits of (params, images)"
-        )
-        raise InputError("an ntkscore.Model", type(model).__name__, remedy)
-    if not callable(model.apply):
-        raise InputError(
-            "a function as the first of Model(apply, params)",
-            type(model.apply).__name__,
-            "swap the two",
-        )
-    params = jax.tree_util.tree_map_with_path(lambda p, x: _leaf(p, x, dtype), model.params)
-    if not any(is_floating(leaf) for leaf in jax.tree.leaves(params)):
-        raise InputError(
-            "floating-point weights",
-            [str(leaf.dtype) for leaf in jax.tree.leaves(params)] or "none",
-            "give them as Model(apply, params)",
-        )
-    return model._replace(params=params)
-
-
-def _leaf(path: tuple, leaf: Any, dtype: Any) -> Array:
-    name = jax.tree_util.keystr(path) or "params"
-    try:
-        array = leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
-    except (TypeError, ValueError):
-        raise InputError(
-            "arrays as weights",
-            f"{type(leaf).__name__} at {name}",
-            "leave it out, or close over it in apply",
-        ) from None
-    if jnp.issubdtype(array.dtype, jnp.complexfloating):
-        raise InputError(
-            "real weights",
-            f"{array.dtype} at {name}",
-            "give real and imaginary parts as leaves of their own",
-        )
-    if not is_floating(array):
-        return array
-    if not isinstance(array, Tracer) and not np.isfinite(np.asarray(array)).all():
-        raise InputError("finite weights", f"NaN or infinity at {name}", "correct that leaf")
-    return array if dtype is None else array.astype(dtype)
+from ntkscore.trace.coupling import COUPLING
 
 
 def check_pixels(images: np.ndarray) -> None:
@@ -123,58 +52,6 @@ def _first_not_finite(rows: np.ndarray) -> int | None:
     if np.isfinite(rows).all():
         return None
     return int(np.flatnonzero(~np.isfinite(rows.reshape(len(rows), -1)).all(1))[0])
-
-
-def as_it_is_now(model: Model, points: Points) -> tuple[Model, int]:
-    """A network whose function is known by what it computes now; and its number of classes.
-
-    It is traced at each call, since what a function captures may have changed.
-
-    Raises:
-        InputError: if the network does not take the points, or returns anything but logits.
-    """
-    # Two points stand for any number, so that blocks of other numbers share their programs.
-    count = len(points) if model.coupled else min(2, len(points))
-    like = jax.ShapeDtypeStruct((count, *points.shape[1:]), points.dtype)
-    try:
-        if model.passes is None:
-            function, logits = traced(model.apply, model.params, like)
-        else:  # a space's own program, which nobody changes
-            function = model.apply
-            logits = jax.eval_shape(jitted(function), model.params, like)
-    except InputError:
-        raise
-    except Exception as error:
-        what, *_ = str(error).strip().splitlines() or [""]
-        raise InputError(
-            f"apply(params, images) to take images of shape {like.shape} and plain JAX "
-            "operations inside",
-            f"{type(error).__name__}: {what}",
-            "call it so yourself to see where",
-        ) from error
-    shape = getattr(logits, "shape", type(logits).__name__)
-    if len(shape) != 2 or shape[0] != count:
-        raise InputError(
-            f"logits of shape ({count}, classes) of {count} points from the model",
-            shape,
-            "give a function of (params, whole batch) that returns one array",
-        )
-    return model._replace(apply=function), int(shape[1])
-
-
-def normalisation_of(model: Model, points: Points) -> str:
-    """Which statistics a network normalises by: `batch`, `init`, `own`, or `none` if by no stored.
-
-    `init` are the mean 0 and the variance 1 of new normalisations.
-    """
-    if model.coupled:
-        return "batch"
-    try:
-        passes = passes_in_blocks(model, points)
-    except NotAlone:
-        return "batch"
-    fresh = passes.are_fresh(model.params) if isinstance(passes, BlockPasses) else False
-    return "none" if fresh is None else "init" if fresh else "own"
 
 
 def check_same_network(kept: np.ndarray, logits: np.ndarray, folder: Path) -> None:

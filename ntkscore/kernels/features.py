@@ -13,8 +13,7 @@ from jaxtyping import Array, Float
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision
 from ntkscore.kernels.checks import check_same_network
-from ntkscore.kernels.implementations import passes_for
-from ntkscore.kernels.ntk import Given, check_alone, prepared
+from ntkscore.kernels.ntk import Given, opened
 from ntkscore.kernels.readouts import READOUTS, WHOLE, number_of, reading_of
 from ntkscore.model import Labels, Model
 from ntkscore.results.checkpoints import ArrayFolder, fingerprint
@@ -82,15 +81,16 @@ def gradient_features(
     check_choice(output, (*READOUTS, *WHOLE), "output")
     if size < 1:
         raise InputError("a size of at least 1", size, "4096 err by about 2 % of the diagonal")
-    model, ((x, y),), known = prepared(model, points, None, labels, output)
-    check_alone(model, "features", "layerwise")
-    model, passes, _ = passes_for(model._replace(passes=None), x, memory, "layerwise")
-    if not known or not isinstance(passes, BlockPasses):
+    chosen = "layerwise", memory, False
+    network, ((x, y),) = opened(model, points, None, labels, output, *chosen)
+    network.check_alone("features")
+    model, passes = network.model, network.model.passes
+    if not isinstance(passes, BlockPasses):
         raise InputError(
             "points and weights that have values", "a call inside of jax.jit", "call it outside"
         )
-    chosen = counted(model.params, passes.kinds_of(model.params), parameters)
-    leaves = {place for place, is_in in enumerate(chosen) if is_in}
+    are_in = counted(model.params, passes.kinds_of(model.params), parameters)
+    leaves = {place for place, is_in in enumerate(are_in) if is_in}
     read = reading_of(output)
     readings = number_of(output, passes.logits.shape[0])
     keys = list(jax.random.split(jax.random.key(seed), readings))

@@ -13,9 +13,7 @@
 """
 
 import itertools
-import logging
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from jaxtyping import Float, Int
@@ -25,9 +23,8 @@ from ntkscore.errors import InputError
 from ntkscore.grams import PRECISION, Gram, GramByKind, regroup, zero_grams
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.kernels.wanted import point_gradients
-from ntkscore.model import Labels, Logits, Model, Passes, Points, Sets
-from ntkscore.trace.blocks import BlockPasses
-from ntkscore.trace.compiled import in_pieces, passes_in_blocks
+from ntkscore.model import Labels, Logits, Model, Points
+from ntkscore.trace.compiled import one_by_one
 from ntkscore.trace.parameters import (
     PARAMETER_SETS,
     Parameters,
@@ -35,13 +32,12 @@ from ntkscore.trace.parameters import (
     split_parameters,
     total,
 )
-from ntkscore.trace.passes import TracedPasses, passes_of
+from ntkscore.trace.passes import passes_of
 from ntkscore.trace.program import NotAlone
 from ntkscore.trace.windows import with_windows_apart
 
 Kernel = Callable[[Logits], Float[Array, "m m"]]
 """The kernel of a cotangent of the logits."""
-log = logging.getLogger("ntkscore")
 COLUMNS = 8
 """Columns of the kernel that `ntvp` computes at once."""
 
@@ -60,18 +56,8 @@ class Evaluation(NamedTuple):
     input_gradients: Points | None = None
 
 
-def one_by_one(passes: Passes, function: Callable[[Array], PyTree], array: Array) -> PyTree:
-    """Map a function of passes over an array; its results along a new first axis.
-
-    Passes that are compiled piece by piece run in a loop of Python's, others in a compiled one.
-    """
-    if not in_pieces(passes):
-        return lax.map(function, array)
-    return jax.tree.map(lambda *a: jnp.stack(a), *map(function, array))
-
-
-Forward = tuple[Passes, Sequence[Array], Sequence[Any]]
-"""A network's passes; logits and residuals of its forward passes over sets of points."""
+Forward = tuple[Sequence[Array], Sequence[Any]]
+"""Logits and residuals of a network's forward passes over sets of points."""
 
 
 def evaluate(
@@ -128,11 +114,11 @@ def layerwise_by_kind(
         points, labels, groups, forward: as for `evaluate`.
         outputs: readings of the logits, which share one compiled backward pass.
     """
+    passes = passes_of(model, points)
     if forward is None:
-        passes = passes_of(model, points)
         logits, kept = passes.forward(model.params, points)
-        forward = passes, [logits], [kept]
-    passes, parts, residuals = forward
+        forward = [logits], [kept]
+    parts, residuals = forward
     logits, start = jnp.concatenate(parts), zero_grams(PARAMETER_SETS["all"], points, groups)
     cotangents = [READOUTS[output](logits, labels) for output in outputs]
     together = jnp.concatenate(cotangents)
@@ -198,11 +184,8 @@ def _product(rows: PyTree, cotangent: Logits) -> Float[Array, "m m"]:
 
 def split_for(model: Model, points: Points, parameters: Parameters) -> tuple[PyTree, PyTree]:
     """The parameters that count and the others: by their uses, or by their names alone."""
-    if model.passes is not None:
-        return split_parameters(model.params, parameters)
     try:
-        point = jax.ShapeDtypeStruct(points.shape[1:], points.dtype)
-        kinds = TracedPasses(model, point).kinds_of(model.params)
+        kinds = passes_of(model._replace(coupled=False), points).kinds_of(model.params)
     except NotAlone:
         kinds = None
     return split_parameters(model.params, parameters, kinds)
@@ -226,50 +209,3 @@ def implementation_for(model: Model, name: str = "auto") -> str:
             "choose auto or ntvp",
         )
     return name
-
-
-def passes_for(
-    model: Model, points: Points, memory: float | None, implementation: str
-) -> tuple[Model, Passes, str]:
-    """A network, its passes, and the name of the implementation that fits.
-
-    One that takes no batch of one point is computed batch by batch, as coupled.
-
-    Raises:
-        NotAlone: if the implementation asks for single points.
-        InputError: as `implementation_for` does.
-    """
-    name = implementation_for(model, implementation)
-    try:
-        passes = passes_in_blocks(model, points, memory)
-        if isinstance(passes, BlockPasses) and passes.are_fresh(model.params):
-            log.warning(
-                "the normalisations hold mean 0 and variance 1, as new ones do, and so normalise "
-                "nothing; measure them on your images first (docs/networks.md; PyTorch's by "
-                "ntkscore.from_torch(module, images, statistics='example'))"
-            )
-        return model, passes, name
-    except NotAlone as error:
-        if implementation not in ("auto", "ntvp"):
-            raise
-        log.warning("%s; it is computed column by column, as if its points were coupled", error)
-        return passes_for(model._replace(coupled=True), points, memory, implementation)
-
-
-def square_kernel(
-    model: Model, sets: Sets, output: str, parameters: str, name: str, known: bool
-) -> Float[Array, "m m"]:
-    """The kernel of the first points by any implementation; compiled where all is known."""
-    (points, labels), choices = sets[0], (output, parameters, name)
-    if known:  # Without its weights the model is hashable, and other weights find the same program.
-        return _compiled(model._replace(params=None), *choices)(model.params, points, labels)
-    return evaluate(model, points, labels, *choices).gram[0]
-
-
-@lru_cache(maxsize=4)
-def _compiled(
-    model: Model, output: str, parameters: str, name: str
-) -> Callable[[PyTree, Points, Labels], Array]:
-    """The kernel of a network without its weights; few are remembered, since spaces' are large."""
-    choices = output, parameters, name
-    return jax.jit(lambda w, x, y: evaluate(model._replace(params=w), x, y, *choices).gram[0])

@@ -5,35 +5,19 @@ each logit, or of each two. Kernels are raw sums over the parameters, divided by
 of points nor theirs.
 """
 
-from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree, Shaped
+from jaxtyping import Array, PyTree, Shaped
 
-from ntkscore.compiler import NETWORK, Jit
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision
-from ntkscore.kernels.checks import (
-    as_it_is_now,
-    check_points,
-    checked_model,
-)
-from ntkscore.kernels.implementations import (
-    evaluate,
-    implementation_for,
-    passes_for,
-    square_kernel,
-)
-from ntkscore.kernels.plain import check_kernel
+from ntkscore.kernels.checks import check_points
+from ntkscore.kernels.network import Network, network_of
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS, WHOLE
-from ntkscore.kernels.wanted import Wanted, kernel_of
-from ntkscore.model import Labels, Model, Points, Sets, have_values
-from ntkscore.task import check_labels
-from ntkscore.trace.blocks import BlockPasses
-from ntkscore.trace.compiled import in_pieces
-from ntkscore.trace.coupling import beside_another
+from ntkscore.kernels.wanted import Wanted
+from ntkscore.model import Model, Sets, have_values
 from ntkscore.trace.parameters import Parameters
 
 Given = Shaped[Array | np.ndarray, "_ ..."]
@@ -101,39 +85,33 @@ def ntk(
     """
     check_choice(output, (*READOUTS, *WHOLE), "output")
     check_choice(implementation, ("auto", *IMPLEMENTATIONS), "implementation")
-    model, sets, known = prepared(model, points, others, labels, output)
-    wanted = Wanted(output, parameters, diagonal, len(sets) > 1, per_leaf)
+    wanted = Wanted(output, parameters, diagonal, others is not None, per_leaf)
     if diagonal and (output == "full" or wanted.across):
         raise InputError(
             "one set of points, and any output but full, for the diagonal",
-            f"{len(sets)} sets and {output}",
+            f"{1 + wanted.across} sets and {output}",
             "choose the output classes, or leave diagonal out",
         )
-    if not wanted.simple:
-        model = model._replace(passes=None)
-    name, passes = implementation_for(model, implementation), None
-    if known and name != "ntvp":
-        model, passes, name = passes_for(model, sets[0][0], memory, implementation)
-    if not wanted.simple:
-        check_alone(model, "all but the square kernel of a reading", implementation)
-    if isinstance(passes, BlockPasses) and name == "layerwise":
-        gram = _by_layers(model, passes, sets, wanted, check)
-        if gram is not None:
-            return gram
-        name = "ntvp" if wanted.simple else "contraction"
-    elif isinstance(passes, BlockPasses):
-        passes.forward(model.params, sets[0][0])  # which refuses points that are not alone
-    if not wanted.simple:
-        return kernel_of(model, None, sets, wanted, by_jacobian=name == "contraction")
-    if in_pieces(passes) and name == "layerwise":  # which are compiled already
-        model, known = model._replace(passes=passes), False
-    return square_kernel(model, sets, output, str(parameters), name, known)
+    chosen = implementation, memory, wanted.simple
+    network, sets = opened(model, points, others, labels, output, *chosen)
+    return network.kernel(sets, wanted, check)
 
 
-def prepared(
-    model: Model, points: Given, others: Given | None, labels: Any, output: str
-) -> tuple[Model, Sets, bool]:
-    """A network as it is now, the sets of points with labels, and whether all have values.
+def opened(
+    model: Model,
+    points: Given,
+    others: Given | None = None,
+    labels: Any = None,
+    output: str = "sum",
+    implementation: str = "auto",
+    memory: float | None = None,
+    own_passes: bool = True,
+) -> tuple[Network, Sets]:
+    """A network as it is now, with its passes, and the sets of points with labels.
+
+    Args:
+        model, points, others, labels, output, implementation, memory: as for `ntk`.
+        own_passes: as for `network_of`.
 
     Raises:
         InputError: if they do not fit each other.
@@ -151,78 +129,13 @@ def prepared(
         raise InputError(
             "labels of the points and of the others", f"{len(classes_of)}", "give them as a pair"
         )
-    if known:
-        model = checked_model(model)
-        for each in given:
-            check_points(np.asarray(each))
-        model, count = as_it_is_now(model, jnp.asarray(points))
-        for each, classes in zip(given, classes_of, strict=True):
-            if classes is not None:
-                check_labels(np.asarray(classes), len(each), count)
     if labels is None and output in ("label", "loss"):
         raise InputError(f"the points' classes for the output {output}", "no labels", "pass labels")
-    sets = [
-        (
-            jnp.asarray(x),
-            jnp.zeros(len(x), jnp.int32) if y is None else jnp.asarray(y, jnp.int32),
-        )
-        for x, y in zip(given, classes_of, strict=True)
+    for each in given if known else ():
+        check_points(np.asarray(each))
+    sets = list(zip(map(jnp.asarray, given), classes_of, strict=True))
+    network = network_of(model, sets, known, implementation, memory, own_passes)
+    return network, [
+        (x, jnp.zeros(len(x), jnp.int32) if y is None else jnp.asarray(y, jnp.int32))
+        for x, y in sets
     ]
-    return model, sets, known
-
-
-def check_alone(model: Model, what: str, implementation: str) -> None:
-    """Refuse a network whose points depend on each other, and an implementation for such.
-
-    Raises:
-        InputError: if it is one.
-    """
-    if model.coupled or implementation == "ntvp":
-        raise InputError(
-            f"images that do not depend on each other for {what}",
-            "a model with coupled=True" if model.coupled else "the implementation ntvp",
-            "freeze the batch's statistics, or choose another implementation",
-        )
-
-
-def _at_once(
-    model: Model,
-    passes: BlockPasses,
-    points: Points,
-    labels: Labels,
-    output: str,
-    parameters: str,
-) -> Float[Array, "m m"]:
-    """The kernel of a few points of a small network, and what is checked of it, by one program."""
-    choices, weightless = (output, parameters), model._replace(params=None)
-
-    def compute(params: PyTree, points: Points, labels: Labels) -> tuple[Array, ...]:
-        logits, kept = passes.traced.forward(params, points)
-        forward = passes.traced, [logits], [kept]
-        network = weightless._replace(params=params)
-        found = evaluate(network, points, labels, *choices, "layerwise", 1, forward)
-        return found.gram[0], logits, network.apply(params, beside_another(points))[0]
-
-    program = passes.programs.setdefault(choices, Jit(compute, NETWORK))
-    gram, logits, among = program(model.params, points, labels)
-    passes.check(model.params, points, logits)
-    passes.check_alone(model.params, logits, points, among)
-    return gram
-
-
-def _by_layers(
-    model: Model, passes: BlockPasses, sets: Sets, wanted: Wanted, check: bool | None
-) -> PyTree | None:
-    """A kernel by compiled passes; None where that of two points is not the plain Jacobian's."""
-    (x, y), gram, like = sets[0], None, wanted.nearest
-    kernel, choices = partial(kernel_of, model, passes), (like.output, str(like.parameters))
-    if wanted.simple:
-        small = passes.are_small(x)
-        gram = _at_once(model, passes, x, y, *choices) if small else kernel(sets, wanted)
-
-    def square(two: np.ndarray) -> Array:
-        return kernel([(x[two], y[two])], like) if gram is None else gram[np.ix_(two, two)]
-
-    if not check_kernel(square, model, passes, x, y, *choices, check):
-        return None
-    return kernel(sets, wanted) if gram is None else gram

@@ -13,7 +13,7 @@ from scipy.sparse.linalg import LinearOperator, lobpcg
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision
 from ntkscore.kernels.implementations import split_for
-from ntkscore.kernels.ntk import Given, ntk, prepared
+from ntkscore.kernels.ntk import Given, ntk, opened
 from ntkscore.kernels.readouts import READOUTS, reading_of
 from ntkscore.model import Model
 from ntkscore.trace.blocks import BLOCK
@@ -171,7 +171,7 @@ def ntk_operator(
         array([2., 4., 6.], dtype=float32)
     """
     check_choice(output, (*READOUTS, "full"), "output")
-    model, ((x, y),), known = prepared(model, points, None, labels, output)
-    if not known:
+    network, ((x, y),) = opened(model, points, None, labels, output)
+    if not network.known:
         raise InputError("points that have values", "a call inside of jax.jit", "call it outside")
-    return NTKOperator(model, x, y, output, parameters)
+    return NTKOperator(network.model, x, y, output, parameters)

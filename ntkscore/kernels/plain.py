@@ -6,7 +6,7 @@ compiler's simplifications with the kernel that it checks.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Set
 from contextlib import nullcontext
 from typing import Any
 
@@ -40,29 +40,31 @@ ByLeaf = dict[int, Float[np.ndarray, "m m"]]
 
 
 def check_kernel(
-    gram: Callable[[np.ndarray], Float[Array, "m m"]],
     model: Model,
-    passes: BlockPasses,
     points: Points,
     labels: Array,
-    output: str,
-    parameters: str,
+    wanted: Wanted,
+    gram: Float[Array, "s s"] | None,
     check: bool | None,
 ) -> bool:
     """Tell whether a kernel from a trace is the plain Jacobian's at two points; warn if it is not.
 
     Args:
-        gram: the square kernel of the points at some places.
-        model, passes: the network.
-        points, labels, output, parameters: as for `ntkscore.ntk`.
+        model: the network; nothing is checked unless its passes are in blocks.
+        points, labels: as for `ntkscore.ntk`.
+        wanted: what the kernel is of, the square one of a reading.
+        gram: that kernel, whose first rows are of the points; computed at two of them if None.
         check: whether to look; if None, once for a network of at most `LARGEST` equations.
     """
-    choices = output, parameters
-    size = len(passes.traced.program.live)
-    if check is False or (check is None and (size > LARGEST or choices in passes.right)):
+    choices, passes = (wanted.output, str(wanted.parameters)), model.passes
+    if check is False or not isinstance(passes, BlockPasses):
+        return True
+    if check is None and (len(passes.traced.program.live) > LARGEST or choices in passes.right):
         return True
     two = np.unique([0, int(first_other(points))])
-    wrong = wrong_leaves(gram(two), model, points[two], labels[two], *choices)
+    some = points[two], labels[two]
+    own = kernel_of(model, [some], wanted) if gram is None else gram[np.ix_(two, two)]
+    wrong = wrong_leaves(own, model, *some, *choices)
     if wrong is None:
         passes.right.add(choices)
         return True
@@ -101,7 +103,8 @@ def wrong_leaves(
                 same = model._replace(params=params)
                 try:
                     passes = TracedPasses(same, jax.ShapeDtypeStruct(at.shape[1:], at.dtype))
-                    plain = plain_kernels(same, passes, at, classes, output)
+                    same = same._replace(passes=passes)
+                    plain = plain_kernels(same, passes.fixed, at, classes, output)
                 except (TypeError, ValueError):
                     if dtype:  # a network that takes its own dtypes alone
                         continue
@@ -113,7 +116,7 @@ def wrong_leaves(
                     allowed = max(ROUNDING, 2 * distance(want, exact, exact))
                 if distance(found, want, want) <= allowed:
                     return None
-                exact, traced = want, traced_kernels(same, passes, at, classes, output)
+                exact, traced = want, traced_kernels(same, at, classes, output)
                 limit = (EXACT if dtype else ROUNDING) / max(1, len(chosen))
                 wrong = [k for k in chosen if distance(traced[k], plain[k], want) > limit]
                 if wrong:
@@ -122,11 +125,11 @@ def wrong_leaves(
 
 
 def plain_kernels(
-    model: Model, passes: TracedPasses, points: Points, labels: Array, output: str
+    model: Model, fixed: Set[int], points: Points, labels: Array, output: str
 ) -> ByLeaf:
-    """The kernel of each leaf that is a parameter, by the plain Jacobian."""
+    """The kernel of each leaf that is not fixed, by the plain Jacobian."""
     leaves, tree = jax.tree.flatten(model.params)
-    trained = [place for place in range(len(leaves)) if place not in passes.fixed]
+    trained = [place for place in range(len(leaves)) if place not in fixed]
 
     def one(own: list[Array], leaves: list[Array], point: Array, cotangent: Array) -> Any:
         def of_own(own: list[Array]) -> Array:
@@ -153,13 +156,13 @@ def plain_kernels(
 
 
 def traced_kernels(
-    model: Model, passes: TracedPasses, points: Points, labels: Array, output: str
+    model: Model, points: Points, labels: Array, output: str
 ) -> list[Float[np.ndarray, "m m"]]:
     """The kernel of each leaf by the trace."""
 
     def compute(params: PyTree, points: Points) -> PyTree:
         by_leaf = Wanted(output, per_leaf=True)
-        return kernel_of(model._replace(params=params), passes, [(points, labels)], by_leaf)
+        return kernel_of(model._replace(params=params), [(points, labels)], by_leaf)
 
     return [*map(np.asarray, jax.tree.leaves(jax.jit(compute)(model.params, points)))]
 

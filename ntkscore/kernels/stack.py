@@ -14,24 +14,20 @@ from attacks import Attack
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision, regroup
 from ntkscore.kernels.attacks import ATTACKS, check_attack
-from ntkscore.kernels.checks import (
-    as_it_is_now,
-    check_pixels,
-    checked_model,
-)
-from ntkscore.kernels.implementations import evaluate, one_by_one, passes_for
+from ntkscore.kernels.checks import check_pixels
+from ntkscore.kernels.implementations import evaluate
 from ntkscore.kernels.joint import BLOCKS, POINTS, Stack
+from ntkscore.kernels.network import network_of
 from ntkscore.kernels.plain import check_kernel
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
+from ntkscore.kernels.wanted import Wanted
 from ntkscore.measures.forward_pass import Pass
 from ntkscore.measures.registry import NETWORK, quantities
 from ntkscore.measures.slopes import correlation
 from ntkscore.model import Logits, Model, have_values
-from ntkscore.task import check_classes, check_labels
-from ntkscore.trace.blocks import BlockPasses
+from ntkscore.task import check_classes
 from ntkscore.trace.compiled import in_pieces
 from ntkscore.trace.parameters import PARAMETER_SETS
-from ntkscore.trace.passes import passes_of
 
 Images = Float[Array, "n ..."]
 Labels = Int[Array, " n"]
@@ -44,7 +40,7 @@ def loss_gradient(model: Model, labels: Labels) -> Callable[[Images], Images]:
 
     Attacks follow `Pass.attack_gradient`, which has its direction and does not vanish.
     """
-    return lambda images: Pass(model, passes_of(model, images), images, labels).loss_gradient
+    return lambda images: Pass(model, images, labels).loss_gradient
 
 
 @dataclass(frozen=True)
@@ -135,46 +131,39 @@ def stack(
     check_choice(output, READOUTS, "output")
     check_choice(parameters, PARAMETER_SETS, "parameters")
     check_choice(implementation, ("auto", *IMPLEMENTATIONS), "implementation")
-    if have_values(getattr(model, "params", ()), images, labels, rhos):
-        model, images, labels = _checked(model, images, labels, attack, rhos)
-    images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
+    known = have_values(getattr(model, "params", ()), images, labels, rhos)
+    if known:
+        images = _checked(images, attack, rhos)
+    images = jnp.asarray(images)
     rhos = jnp.atleast_1d(jnp.asarray(rhos, images.dtype))
-    model, passes, name = passes_for(model, images, memory, implementation)
-    at = partial(
-        Pass,
-        model,
-        passes,
-        labels=labels,
-        noise=None if model.coupled else noise,
-        one_by_one=partial(one_by_one, passes),
-    )
+    network = network_of(model, [(images, labels)], known, implementation, memory)
+    if known:
+        check_classes(network.classes)
+    model, name, labels = network.model, network.implementation, jnp.asarray(labels, jnp.int32)
+    at = partial(Pass, model, labels=labels, noise=None if model.coupled else noise)
     clean = at(images)
     # A batch of one radius would batch the network's branches too, and compute all of them.
-    together = len(rhos) > 1 and not in_pieces(passes)
+    together = len(rhos) > 1 and not in_pieces(model.passes)
     pairs, values = _attacked(at, clean, attack, rhos, key, together)
     sets = [_set_of(clean), *pairs]
     points, logits, residuals = zip(*sets, strict=True)
-    if model.coupled:
-        model = _set_by_set(model, len(images))
     gram, _, input_gradients = evaluate(
-        model,
+        _set_by_set(model, len(images)) if model.coupled else model,
         jnp.concatenate(points),
         jnp.tile(labels, len(sets)),
         output,
         parameters,
         name,
         groups=len(rhos),
-        forward=(passes, logits, residuals),
+        forward=(logits, residuals),
     )
-    n = len(images)
-    if isinstance(passes, BlockPasses) and name == "layerwise":
-        own = gram[0, :n, :n]
-        found = (model, passes, images, labels, output, parameters)
-        if not check_kernel(lambda two: own[np.ix_(two, two)], *found, check):
+    if in_pieces(model.passes) and name == "layerwise":
+        clean_kernel = images, labels, Wanted(output, parameters), gram[0]
+        if not check_kernel(model, *clean_kernel, check):
             rest = (attack, rhos, output, parameters, "ntvp", key, noise, memory)
-            return stack(model._replace(coupled=True), images, labels, *rest)
+            return stack(model._replace(coupled=True, passes=None), images, labels, *rest)
     if output != "sum" or input_gradients is None:  # else the kernel's own pass has them
-        back = partial(passes.gradient, model.params)
+        back = partial(clean.passes.gradient, model.params)
         input_gradients = jnp.concatenate([*map(back, residuals, map(jnp.ones_like, logits))])
     return Stack(gram, regroup(correlation(input_gradients), len(rhos)), values)
 
@@ -255,20 +244,14 @@ def _quantities_at(where: Mapping[str, Sequence[Pass]]) -> Quantities:
     return values
 
 
-def _checked(
-    model: Model, images: Any, labels: Any, attack: Callable[..., Any], rhos: Any
-) -> tuple[Model, Array, np.ndarray]:
-    """Refuse what does not fit before anything is computed."""
-    model, images, labels = checked_model(model), np.asarray(images), np.asarray(labels)
+def _checked(images: Any, attack: Callable[..., Any], rhos: Any) -> Array:
+    """Images as floating-point numbers; refuses those and radii that do not fit."""
+    images = np.asarray(images)
     check_pixels(images)
-    points = jnp.asarray(images)
-    if not jnp.issubdtype(points.dtype, jnp.floating):
-        points = points.astype(jnp.result_type(float))
-    model, classes = as_it_is_now(model, points)
-    check_classes(classes)
-    check_labels(labels, len(images), classes)
     if not np.size(rhos):
         raise InputError("a radius", "none", "write 8/255 for eight grey levels")
     for rho in np.ravel(rhos).tolist():
         check_attack(attack, rho, images.shape[1:])
-    return model, points, labels
+    points = jnp.asarray(images)
+    real = jnp.issubdtype(points.dtype, jnp.floating)
+    return points if real else points.astype(jnp.result_type(float))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,6 @@ from jaxtyping import Array, Float, PyTree
 
 from ntkscore.kernels.readouts import READOUTS, number_of, reading_of
 from ntkscore.model import Labels, Logits, Model, Points, Sets
-from ntkscore.trace.blocks import BlockPasses
 from ntkscore.trace.pairs import Across, Groups, Own, Pairs
 from ntkscore.trace.parameters import (
     PARAMETER_SETS,
@@ -19,7 +18,7 @@ from ntkscore.trace.parameters import (
     join_parameters,
     split_leaves,
 )
-from ntkscore.trace.passes import TracedPasses
+from ntkscore.trace.passes import passes_of
 from ntkscore.trace.windows import with_windows_apart
 
 WHOLE_KERNEL = "all"
@@ -61,25 +60,16 @@ class Wanted(NamedTuple):
         return Own() if self.diagonal else Across(first) if self.across else Groups()
 
 
-def kernel_of(
-    model: Model,
-    passes: BlockPasses | TracedPasses | None,
-    sets: Sets,
-    wanted: Wanted,
-    by_jacobian: bool = False,
-) -> PyTree:
+def kernel_of(model: Model, sets: Sets, wanted: Wanted, by_jacobian: bool = False) -> PyTree:
     """Any kernel, layer by layer or from the network's Jacobian.
 
     Args:
-        model: the network.
-        passes: its own, in blocks or traced; None to trace it.
+        model: the network; its passes are in blocks or traced, or it is traced here.
         sets: of points, and their labels.
         wanted: what the kernel is of.
         by_jacobian: whether the passes only tell the kinds of the leaves.
     """
-    if passes is None:
-        points, _ = sets[0]
-        passes = TracedPasses(model, jax.ShapeDtypeStruct(points.shape[1:], points.dtype))
+    passes: Any = passes_of(model, sets[0][0])
     params, (classes,) = model.params, passes.logits.shape
     compute = partial(kernel_of_jacobian, model.apply) if by_jacobian else passes.kernel
     names = [

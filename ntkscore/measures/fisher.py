@@ -25,18 +25,18 @@ def fisher(at: Pass) -> Float[Array, "p p"]:
 
     Example:
         >>> from ntkscore.model import Model
-        >>> from ntkscore.trace.passes import passes_of
         >>> linear, x = Model(lambda w, x: x @ w, jnp.zeros((3, 2))), jnp.ones((1, 3))
-        >>> fisher(Pass(linear, passes_of(linear, x), x, jnp.array([0])))  # π = (½, ½)
+        >>> fisher(Pass(linear, x, jnp.array([0])))  # π = (½, ½)
         Array([[0.25]], dtype=float32)
     """
+    from ntkscore.trace.compiled import one_by_one
 
     def derivatives(chosen: Float[Array, " o"]) -> Float[Array, "p n"]:
         """One logit's derivative in the first weight of each layer."""
         return at.layers(jnp.broadcast_to(chosen, at.logits.shape), _first)
 
     classes = jnp.eye(at.logits.shape[1], dtype=at.logits.dtype)
-    jacobian = at.one_by_one(derivatives, classes)
+    jacobian = one_by_one(at.passes, derivatives, classes)
     chance = jax.nn.softmax(at.logits).T
     product = partial(jnp.einsum, precision=PRECISION)
     mean = product("on,opn->pn", chance, jacobian)

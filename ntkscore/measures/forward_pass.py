@@ -6,11 +6,11 @@ from typing import Any
 
 from jaxtyping import Float, Int
 
-from attacks.lazy import Array, PyTree, jax, jnp, lax
+from attacks.lazy import Array, PyTree, jax, jnp
 from ntkscore.kernels.joint import POINTS
 from ntkscore.measures.cross_entropy import attack_cotangent, cross_entropy, loss_cotangent
 from ntkscore.measures.registry import Measure, Quantity
-from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit
+from ntkscore.model import Activations, Logits, Model, Points, Visit
 from ntkscore.trace.parameters import FIXED, kinds_by_name
 
 LOSS = "loss"
@@ -20,17 +20,17 @@ class Pass:
     """A forward pass over some points, and the backward passes from its residuals.
 
     Args:
+        model: the network, with its passes or without.
         noise: key of random draws; None where measures with passes of their own are left out.
-        one_by_one: maps a function of passes over an array; `lax.map` if left out.
 
     Attributes:
+        passes: of the network, which is traced if it has none.
         logits: (n, o), of the points.
         residuals: of the forward pass, for the backward passes.
 
     Example:
-        >>> from ntkscore.trace.passes import passes_of
-        >>> linear, x = Model(lambda w, x: x @ w, jnp.eye(2)), jnp.ones((1, 2))
-        >>> at = Pass(linear, passes_of(linear, x), x, jnp.array([1]))
+        >>> linear = Model(lambda w, x: x @ w, jnp.eye(2))
+        >>> at = Pass(linear, jnp.ones((1, 2)), jnp.array([1]))
         >>> at.logits, at.loss_gradient
         (Array([[1., 1.]], dtype=float32), Array([[ 0.5, -0.5]], dtype=float32))
     """
@@ -38,16 +38,16 @@ class Pass:
     def __init__(
         self,
         model: Model,
-        passes: Passes,
         points: Points,
         labels: Int[Array, " n"],
         noise: Array | None = None,
-        one_by_one: Callable[[Callable[[Array], PyTree], Array], PyTree] | None = None,
     ) -> None:
-        self.model, self.passes, self.points, self.labels = model, passes, points, labels
+        from ntkscore.trace.passes import passes_of
+
+        self.model, self.points, self.labels = model, points, labels
         self.noise: Any = noise
-        self.one_by_one = one_by_one or lax.map
-        self.logits, self.residuals = passes.forward(model.params, points)
+        self.passes = passes_of(model, points)
+        self.logits, self.residuals = self.passes.forward(model.params, points)
 
     @cached_property
     def activations(self) -> Activations | None:
@@ -91,7 +91,7 @@ class Pass:
 
 def kinds(at: Pass) -> list[str]:
     """The kind of each leaf of the params: by its use where a trace tells it, else by its name."""
-    return getattr(at.passes, "kinds_of", kinds_by_name)(at.model.params)
+    return [*(at.passes.kinds_of(at.model.params) or kinds_by_name(at.model.params))]
 
 
 def with_weights(at: Pass, weight: Callable[..., Array], *others: PyTree) -> PyTree:

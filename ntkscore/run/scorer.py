@@ -23,8 +23,8 @@ from ntkscore.compiler import compiler_options, for_any_layout
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.kernels.attacks import ATTACKS
-from ntkscore.kernels.checks import as_it_is_now
 from ntkscore.kernels.implementations import implementation_for
+from ntkscore.kernels.network import as_it_is_now
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.kernels.stack import Stack, stack
 from ntkscore.measures.registry import quantities
@@ -35,7 +35,8 @@ from ntkscore.run.devices import Plan, one_device
 from ntkscore.run.fingerprints import functions_of
 from ntkscore.space import SIDE_BY_SIDE, WEIGHTS, Architecture, Space
 from ntkscore.threads import one_thread
-from ntkscore.trace.compiled import Chain, forget_passes, passes_in_blocks
+from ntkscore.trace.compiled import Chain, forget_passes, with_passes
+from ntkscore.trace.passes import passes_of
 
 ALIKE = 1e-3
 """Relative spread of a kernel over the images, up to which they hardly differ."""
@@ -295,7 +296,8 @@ class Scorer:
             # Passes are derived from a trace of one point, in which no batch is seen.
             points, code = jnp.asarray(images[:2], dtype), jax.tree.map(jnp.asarray, code)
             network, _ = as_it_is_now(self.space.model(shape, variables, code, points), points)
-            passes_in_blocks(network, points).forward(network.params, points)
+            network = with_passes(network, points)
+            passes_of(network, points).forward(network.params, points)
 
     def batch(
         self, images: np.ndarray, labels: np.ndarray, seed: int, shape: Hashable = ()

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, PyTree
 
 from ntkscore.grams import GramByKind
@@ -16,8 +17,8 @@ from ntkscore.memory import usable_memory
 from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit, have_values
 from ntkscore.trace.activations import fitting
 from ntkscore.trace.blocks import BlockPasses, Blocks
-from ntkscore.trace.parameters import beside_params, form_of, of_form
-from ntkscore.trace.passes import TracedPasses, passes_of
+from ntkscore.trace.parameters import beside_params
+from ntkscore.trace.passes import TracedPasses
 
 DEFAULT_MEMORY = 4 * 2**30
 """Bytes, where a device does not say how many it has."""
@@ -59,25 +60,54 @@ def in_pieces(passes: Passes | None) -> bool:
     return isinstance(passes, BlockPasses | Chain)
 
 
-def passes_in_blocks(model: Model, points: Points, memory: float | None = None) -> Passes:
-    """A network's passes, by blocks of points where weights and points have values.
+def one_by_one(passes: Passes, function: Callable[[Array], PyTree], array: Array) -> PyTree:
+    """Map a function of passes over an array; its results along a new first axis.
 
-    Compiled once for a model's function and the shapes.
+    Passes that are compiled piece by piece run in a loop of Python's, others in a compiled one.
+    """
+    if not in_pieces(passes):
+        return lax.map(function, array)
+    return jax.tree.map(lambda *a: jnp.stack(a), *map(function, array))
+
+
+def with_passes(
+    model: Model, points: Points, memory: float | None = None, known: bool = True
+) -> Model:
+    """A network with its passes, by blocks of points where these have values; a coupled has none.
+
+    Blocks are compiled once for a model's function and the shapes.
 
     Args:
         model: the network.
         points: of the shape and dtype of those that it will be given.
         memory: bytes that may be held at once; at most half of the free ones if left out.
+        known: whether weights and points have values, outside of functions that are compiled.
 
     Raises:
         NotAlone: if the network does not take a batch of one point.
     """
     if isinstance(model.passes, Chain):
-        return replace(model.passes, memory=memory)
-    if not model.coupled and model.passes is None and have_values(model.params, points):
-        form, point = form_of(model.params), (points.shape[1:], points.dtype)
-        return _block_passes(model.apply, *form, point, _bytes_held(memory))
-    return passes_of(model, points)
+        return model._replace(passes=replace(model.passes, memory=memory))
+    if model.coupled or model.passes is not None:
+        return model
+    form, point = form_of(model.params), (points.shape[1:], points.dtype)
+    if known:
+        passes = _block_passes(model.apply, *form, point, _bytes_held(memory))
+        return model._replace(passes=passes)
+    # What a function captures inside of another program is not to be remembered.
+    passes = _block_passes.__wrapped__(model.apply, *form, point, _bytes_held(memory))
+    return model._replace(passes=passes.traced)
+
+
+def form_of(params: PyTree) -> tuple[Any, Any]:
+    """The structure of a network's weights, and the shapes and dtypes of its leaves."""
+    leaves, tree = jax.tree.flatten(params)
+    return tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+
+
+def of_form(tree: Any, leaves: Any) -> PyTree:
+    """Weights without values, of a structure, shapes and dtypes as `form_of` returns them."""
+    return jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
 
 
 def _bytes_held(memory: float | None) -> int:

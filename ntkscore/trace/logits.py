@@ -8,8 +8,8 @@ import jax
 from jaxtyping import Array, PyTree
 
 from ntkscore.model import Logits, Model, Points
+from ntkscore.trace.compiled import form_of, of_form
 from ntkscore.trace.layouts import FastConvolution
-from ntkscore.trace.parameters import form_of, of_form
 from ntkscore.trace.program import Program, Value
 
 

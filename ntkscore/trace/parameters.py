@@ -214,17 +214,6 @@ def fixed_leaves(params: PyTree) -> frozenset[int]:
     return frozenset(fixed)
 
 
-def form_of(params: PyTree) -> tuple[Any, tuple[tuple[tuple[int, ...], Any], ...]]:
-    """The structure of a network's weights, and the shapes and dtypes of its leaves."""
-    leaves, tree = jax.tree.flatten(params)
-    return tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-
-
-def of_form(tree: Any, leaves: Sequence[tuple[tuple[int, ...], Any]]) -> PyTree:
-    """Weights without values, of a structure, shapes and dtypes as `form_of` returns them."""
-    return jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
-
-
 def beside_params(params: PyTree) -> list[str]:
     """Names beside a collection `params` that linen's `COLLECTIONS` do not have."""
     if not (isinstance(params, Mapping) and isinstance(params.get("params"), Mapping)):

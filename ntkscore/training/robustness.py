@@ -19,12 +19,8 @@ from attacks.versions import targeted
 from ntkscore.compiler import compiler_options
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision
-from ntkscore.kernels.checks import (
-    as_it_is_now,
-    check_range,
-    check_same_network,
-    checked_model,
-)
+from ntkscore.kernels.checks import check_range, check_same_network
+from ntkscore.kernels.network import as_it_is_now, checked_model
 from ntkscore.model import Model
 from ntkscore.results.checkpoints import ArrayFolder, fingerprint
 from ntkscore.task import check_classes, check_labels

@@ -56,7 +56,7 @@ def plain(model, stats):
 def test_rectifiers_and_outputs_of_cells_are_those_of_the_plain_network(monkeypatch):
     (images, labels), inputs, outputs = given(), [], []
     model = model_of(SPACE, GENOTYPE, images)
-    at = Pass(model, model.passes, jnp.asarray(images), jnp.asarray(labels))
+    at = Pass(model, jnp.asarray(images), jnp.asarray(labels))
     same, logits = equal_states(at), model.apply(model.params, jnp.asarray(images))
     _, residuals = model.passes.forward(model.params, jnp.asarray(images))
     groups = model.passes.activations(model.params, residuals).features
@@ -178,7 +178,7 @@ def test_networks_side_by_side_are_those_alone():
         model = SPACE.model((), variables, code, x)
         logits, residuals = model.passes.forward(model.params, x)
         g = model.passes.gradient(model.params, residuals, jnp.ones_like(logits))
-        return logits, g, equal_states(Pass(model, model.passes, x, jnp.asarray(labels)))
+        return logits, g, equal_states(Pass(model, x, jnp.asarray(labels)))
 
     codes = [jax.tree.map(jnp.asarray, SPACE.encode(each)) for each in genotypes]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *codes)

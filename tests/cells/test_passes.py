@@ -172,7 +172,7 @@ def test_a_stack_runs_no_pass_twice(attack: str, gradients: int) -> None:
     # X (which calibration has run), X_ρ, X_2ρ; for PGD its loop over the steps from the second on.
     expected = {"forward": 3 + gradients - 2, "gradient": gradients, "gram_by_kind": 1}
     # Of images without normalisations once for its shape, and once for its value.
-    assert calls == expected | {"activations": 3, "unnormalized": 2}
+    assert calls == expected | {"activations": 3, "unnormalized": 2, "kinds_of": 1}
 
 
 def test_a_forward_pass_at_the_calibrating_images_is_not_run_again() -> None:

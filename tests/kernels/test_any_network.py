@@ -21,7 +21,7 @@ import ntkscore
 from ntkscore import Model, gradient_features, ntk
 from ntkscore.kernels import plain
 from ntkscore.model import Passes
-from ntkscore.trace.compiled import passes_in_blocks
+from ntkscore.trace.compiled import with_passes
 
 RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.uniform(size=(5, 4)), jnp.float32)
@@ -153,14 +153,16 @@ def test_a_dependence_on_the_batch_is_seen_at_any_weights(memory: int | None) ->
 
     params = {"a": A, "b": B, "gate": jnp.zeros(())}
     ntk(Model(apply, params), X, memory=memory)
-    with refuses(remedy="coupled=True"):
-        ntk(Model(apply, {**params, "gate": jnp.ones(())}), X, memory=memory)
+    for implementation in ("auto", "contraction"):
+        with refuses(remedy="coupled=True"):
+            model = Model(apply, {**params, "gate": jnp.ones(())})
+            ntk(model, X, memory=memory, implementation=implementation)
 
 
 def test_one_point_does_not_tell_that_points_are_alone() -> None:
     params = {"a": A, "b": B}
     model = Model(lambda w, x: jnp.tanh(x @ w["a"] - (x @ w["a"]).mean(0)) @ w["b"], params)
-    passes = passes_in_blocks(model, X)
+    passes: Any = with_passes(model, X).passes
     passes.forward(params, X[:1])
     with refuses(remedy="coupled=True"):
         passes.forward(params, X)
@@ -405,10 +407,12 @@ def test_a_trace_that_is_wrong_is_not_used(monkeypatch: Any, caplog: Any) -> Non
 
 
 @pytest.mark.parametrize("output", ["trace", "loss"])
-def test_the_plain_jacobian_agrees(output: str) -> None:
+def test_the_plain_jacobian_agrees(output: str, caplog: Any) -> None:
     model = Model(lambda w, x: jax.nn.relu(x @ w[0]) @ w[1], [A, B])
     labels = jnp.arange(5) % 3
-    gram = ntk(model, X, labels=labels, output=output, check=False)
+    gram = ntk(model, X, labels=labels, output=output, check=True)
+    ntkscore.stack(model, X, labels, "fgsm", 0.1, output, check=True)
+    assert not caplog.text
     assert plain.wrong_leaves(gram, model, X, labels, output, "all") is None
     wrong = plain.wrong_leaves(1.1 * gram, model, X, labels, output, "all")
     assert wrong == ["[0]", "[1]"]

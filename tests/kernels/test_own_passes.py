@@ -30,7 +30,6 @@ from ntkscore.measures.trainability import PULLBACKS, pullback_products
 from ntkscore.measures.weight_gradients import _of_layer, of_gradients
 from ntkscore.measures.zen import NOISE, zen
 from ntkscore.model import Model
-from ntkscore.trace.passes import passes_of
 
 Array = jax.Array
 N, CLASSES, STAGES = 3, 4, 3
@@ -57,7 +56,7 @@ def model() -> Any:
 def passed(network: Model, x: Array) -> Pass:
     """A forward pass of the network, by its own passes or by those that its trace gives."""
     labels = jnp.resize(points()[1], len(x))
-    return Pass(network, passes_of(network, x), x, labels, jax.random.key(3))
+    return Pass(network, x, labels, jax.random.key(3))
 
 
 def values(quantity: Any, arrays: Any) -> dict[str, float]:

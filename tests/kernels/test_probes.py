@@ -28,7 +28,6 @@ from ntkscore.measures.registry import NOT_GIVEN, OK
 from ntkscore.measures.report import measurements_of
 from ntkscore.measures.synflow import synflow
 from ntkscore.model import Model
-from ntkscore.trace.passes import passes_of
 
 Array = jax.Array
 N, CLASSES, RHO = 3, 4, 0.05
@@ -92,7 +91,7 @@ def test_the_inside_of_a_cells_network_is_what_passes_through_it(
     cell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inputs, outputs, model = seen(cell, monkeypatch)
-    at = Pass(model, model.passes, *points())
+    at = Pass(model, *points())
     on = np.concatenate([i.reshape(N, -1) > 0 for i in inputs], 1).astype(float)
     same = on @ on.T + (1 - on) @ (1 - on).T
     np.testing.assert_array_equal(equal_states(at), same)
@@ -109,7 +108,7 @@ def test_synflow_is_the_sum_over_the_weights_of_weight_times_slope(cell: str) ->
     variables, digits = SPACE.draw((), 1, jnp.float64), digits_of(cell)
     x, y = points()
     model = SPACE.model((), variables, digits, x)
-    got = jax.jit(lambda x: synflow(Pass(model, passes_of(model, x), x, y)))(x)
+    got = jax.jit(lambda x: synflow(Pass(model, x, y)))(x)
     network = NASBench201(task=Task((8, 8, 3), CLASSES), channels=3, cells_per_stage=2, bn="init")
 
     def change(path: tuple, leaf: Array) -> Array:
@@ -144,7 +143,7 @@ def test_synflow_of_a_deep_network_is_in_the_range_of_float32() -> None:
 
         def flow(variables: Any, x: Array) -> Array | None:
             model = space.model((), variables, digits, x)
-            return synflow(Pass(model, passes_of(model, x), x, jnp.zeros(1, jnp.int32)))
+            return synflow(Pass(model, x, jnp.zeros(1, jnp.int32)))
 
         got = jax.jit(flow)(variables, x)
     # The published code computes in double precision for the sake of values such as this one.
@@ -189,7 +188,7 @@ def test_images_that_an_attack_does_not_move_have_no_curvature() -> None:
     model = Model(lambda w, x: x @ w, jnp.asarray(rng.normal(size=(5, 3))))
     x, labels = jnp.asarray(rng.uniform(size=(3, 5))), jnp.arange(3)
     moved = x.at[1:].add(0.1)
-    before, after = (Pass(model, passes_of(model, at), at, labels) for at in (x, moved))
+    before, after = (Pass(model, at, labels) for at in (x, moved))
     gradient = jax.grad(lambda x: jnp.sum(cross_entropy(model.apply(model.params, x), labels)))
     each = np.sum((gradient(moved) - gradient(x)) ** 2, 1)[1:] / (5 * 0.1**2)
     assert float(curvature(before, after)) == pytest.approx(each.mean())

@@ -22,7 +22,7 @@ from ntkscore.measures.rectifiers import (
 )
 from ntkscore.measures.weight_gradients import fisher, grasp
 from ntkscore.trace.blocks import BlockPasses
-from ntkscore.trace.passes import TracedPasses, passes_of
+from ntkscore.trace.passes import TracedPasses
 
 pytestmark = pytest.mark.usefixtures("double")
 RNG = np.random.default_rng(0)
@@ -61,7 +61,7 @@ def at_points(model: Model = NETWORK, x: Any = X) -> Pass:
     model = model._replace(params=jax.tree.map(jnp.asarray, model.params))
     x = jnp.asarray(x)
     labels = jnp.resize(Y, (len(x),))
-    return Pass(model, passes_of(model, x), x, labels, jax.random.key(NOISE))
+    return Pass(model, x, labels, jax.random.key(NOISE))
 
 
 def losses(logits: Any) -> Any:
@@ -160,7 +160,7 @@ def test_points_in_blocks_have_the_same_values_and_hidden_rectifiers_none() -> N
     at = at_points()  # whose passes are compiled one by one here
     shape = jax.ShapeDtypeStruct(X.shape[1:], X.dtype)
     blocks: Any = BlockPasses(TracedPasses(at.model, shape), 1)
-    other = Pass(at.model, blocks, at.points, at.labels, at.noise)
+    other = Pass(at.model._replace(passes=blocks), at.points, at.labels, at.noise)
     assert numbers(layer_products(other)) == pytest.approx(numbers(found(layer_products)))
     gate = lambda x: lax.cond(x[0] > 0, jax.nn.relu, jnp.tanh, x)  # noqa: E731
     hidden = Model(lambda w, x: jax.vmap(gate)(x.reshape(len(x), -1)) @ w, np.ones((108, 4)))

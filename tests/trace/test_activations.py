@@ -313,7 +313,7 @@ def test_synflow_tells_biases_without_names_by_their_use() -> None:
     flow = []
     for own in (leaves, [leaves[0], jnp.zeros(5), leaves[2]]):
         model = Model(apply, own)
-        flow.append(synflow(Pass(model, passes_of(model, x), x, labels)))
+        flow.append(synflow(Pass(model, x, labels)))
     assert flow[0] == pytest.approx(flow[1])
     paths = np.abs(leaves[0]).sum(0) @ np.abs(leaves[2]).sum(1)
     assert flow[0] == pytest.approx(np.log(2 * paths), rel=1e-5)
@@ -326,7 +326,7 @@ def test_synflow_is_taken_at_ones(activation: Callable[[Array], Array]) -> None:
 
     leaves = draw((4, 8), (8, 8), (8, 3))
     model, x = Model(apply, leaves), jnp.zeros((2, 4))
-    flow = synflow(Pass(model, passes_of(model, x), x, jnp.zeros(2, int)))
+    flow = synflow(Pass(model, x, jnp.zeros(2, int)))
     sizes = [jnp.abs(leaf) for leaf in leaves]
     slopes = jax.grad(lambda leaves: jnp.sum(apply(leaves, jnp.ones((1, 4)))))(sizes)
     total = sum(jnp.sum(jnp.abs(w * s)) for w, s in zip(sizes, slopes, strict=True))
@@ -346,7 +346,7 @@ def test_synflow_beyond_the_range_is_scaled_only_where_that_is_exact(
             return x
 
         model, x = Model(apply, leaves), jnp.zeros((1, 8), jnp.float32)
-        flow = float(synflow(Pass(model, passes_of(model, x), x, jnp.zeros(1, int))))
+        flow = float(synflow(Pass(model, x, jnp.zeros(1, int))))
     assert flow == (pytest.approx(np.log(6 * 8**7 * 1e36), rel=1e-5) if finite else np.inf)
 
 
@@ -360,7 +360,7 @@ def test_a_mask_of_colours_is_a_part_of_the_network(given: str) -> None:
             return (((x - 0.5) / 0.2) * mask).reshape(len(x), -1) @ leaves[0]
 
         model = Model(apply, weights)
-        return synflow(Pass(model, passes_of(model, x), x, jnp.zeros(1, int)))
+        return synflow(Pass(model, x, jnp.zeros(1, int)))
 
     mask = jnp.array([1.0, 0.0, 1.0])
     expected = np.log(np.abs(weights[0].reshape(4, 3, 3)[:, ::2]).sum())
@@ -372,7 +372,7 @@ def test_synflow_of_a_network_that_normalises_its_images() -> None:
     (kernel,) = draw((5, 3))
     scaled = Model(lambda w, x: ((x - 0.5) / 0.2) @ w["kernel"], {"kernel": kernel})
     x = jnp.ones((1, 5))
-    flow = synflow(Pass(scaled, passes_of(scaled, x), x, jnp.zeros(1, int)))
+    flow = synflow(Pass(scaled, x, jnp.zeros(1, int)))
     assert flow is None or np.isfinite(float(flow))
 
 

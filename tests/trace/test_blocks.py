@@ -14,11 +14,12 @@ from networks import EXACT, error, perceptron, perceptron_params, points, small,
 from tiny import printed_on_devices, refuses
 
 from ntkscore import ntk
+from ntkscore.kernels.ntk import opened
 from ntkscore.kernels.stack import stack
 from ntkscore.model import Model
 from ntkscore.trace import blocks
 from ntkscore.trace.blocks import BlockPasses
-from ntkscore.trace.compiled import passes_in_blocks
+from ntkscore.trace.compiled import with_passes
 from ntkscore.trace.passes import TracedPasses, passes_of
 
 COUNT, RADII = 7, (0.02, 0.05)
@@ -111,9 +112,10 @@ def test_a_stack_in_blocks_is_that_of_the_traced_passes(memory: int | None) -> N
 def test_passes_are_in_blocks_where_points_have_values() -> None:
     x, _ = points(COUNT)
     model, seen = convolutional(), []
-    assert isinstance(passes_in_blocks(model, x), BlockPasses)
-    assert passes_in_blocks(model, x) is passes_in_blocks(model, x + 1)
-    jax.eval_shape(lambda x: seen.append(passes_in_blocks(model, x)), x)
+    assert isinstance(with_passes(model, x).passes, BlockPasses)
+    assert with_passes(model, x).passes is with_passes(model, x + 1).passes
+    assert isinstance(opened(model, x)[0].model.passes, BlockPasses)
+    jax.eval_shape(lambda x: seen.append(opened(model, x)[0].model.passes), x)
     assert isinstance(seen[0], TracedPasses) and isinstance(passes_of(model, x), TracedPasses)
 
 
