@@ -20,9 +20,9 @@ from numpy.typing import ArrayLike
 from cells.cell_space import STATISTICS, Variables
 from cells.nasbench201.cell import KERNEL_SIZES, OPERATIONS, Cell
 from cells.nasbench201.network import abstract_variables, fresh_variables
-from cells.nasbench201.parity import load_npz
 from cells.nasbench201.space import NASBench201
 from ntkscore.errors import InputError
+from ntkscore.results.checkpoints import load_npz
 
 IGNORED = ("running_mean", "running_var", "num_batches_tracked")
 Entry = tuple[str, tuple[str, ...], int | None]

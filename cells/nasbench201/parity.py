@@ -15,24 +15,10 @@ from attacks.lazy import PyTree, jax, jnp
 from cells.nasbench201.cell import Cell
 from cells.nasbench201.space import NASBench201
 from ntkscore.data.datasets import DATASETS
-from ntkscore.errors import UNREADABLE, InputError
+from ntkscore.errors import InputError
 from ntkscore.model import Model
+from ntkscore.results.checkpoints import load_npz
 from ntkscore.verify import reference
-
-
-def load_npz(path: str | Path, expected: str, remedy: str) -> dict[str, np.ndarray]:
-    """The arrays of an `.npz` file.
-
-    Raises:
-        InputError: if it cannot be read.
-    """
-    try:
-        # NumPy leaves a damaged file open, which it has opened itself.
-        with Path(path).open("rb") as source, np.load(source, allow_pickle=False) as arrays:
-            return dict(arrays)
-    except (*UNREADABLE, TypeError) as error:  # a lone array is no context
-        found = f"but reading it failed ({type(error).__name__}: {error})"
-        raise InputError(expected, found, remedy) from error
 
 
 def load_parity(path: str | Path) -> dict[str, np.ndarray]:

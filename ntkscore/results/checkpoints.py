@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attacks.lazy import PyTree, jax, jnp
-from ntkscore.errors import InputError
+from ntkscore.errors import UNREADABLE, InputError
 from ntkscore.results.atomic import make_folder, publish, writing_to
 
 Tree = TypeVar("Tree", bound=PyTree)
@@ -158,3 +158,18 @@ def fingerprint(arrays: Iterable[ArrayLike]) -> str:
         digest.update(f"{array.shape}{array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
+
+
+def load_npz(path: str | Path, expected: str, remedy: str) -> dict[str, np.ndarray]:
+    """The arrays of an `.npz` file.
+
+    Raises:
+        InputError: if it cannot be read.
+    """
+    try:
+        # NumPy leaves a damaged file open, which it has opened itself.
+        with Path(path).open("rb") as source, np.load(source, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (*UNREADABLE, TypeError) as error:  # a lone array is no context
+        found = f"but reading it failed ({type(error).__name__}: {error})"
+        raise InputError(expected, found, remedy) from error

@@ -17,7 +17,6 @@ from ntkscore.memory import usable_memory
 from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit, have_values
 from ntkscore.trace.activations import fitting
 from ntkscore.trace.blocks import BlockPasses, Blocks
-from ntkscore.trace.parameters import beside_params
 from ntkscore.trace.passes import TracedPasses
 
 DEFAULT_MEMORY = 4 * 2**30
@@ -41,10 +40,10 @@ def _block_passes(
         more = f" and {len(unused) - SHOWN} more leaves" if len(unused) > SHOWN else ""
         names = ", ".join(unused[:SHOWN])
         log.warning("the logits do not depend on params%s%s, which add nothing", names, more)
-    if others := beside_params(params):
+    if traced.beside:
         log.warning(
             "%s count as weights beside 'params'; close over what is none, or call it batch_stats",
-            ", ".join(map(repr, others)),
+            ", ".join(map(repr, traced.beside)),
         )
     return BlockPasses(traced, memory)
 

@@ -5,21 +5,12 @@ from functools import lru_cache, partial
 from typing import Any
 
 import jax
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from ntkscore.model import Logits, Model, Points
 from ntkscore.trace.compiled import form_of, of_form
-from ntkscore.trace.layouts import FastConvolution
+from ntkscore.trace.layouts import fast_gradients
 from ntkscore.trace.program import Program, Value
-
-
-def fast_gradients(program: Program) -> dict[int, Callable[..., list[Array]]]:
-    """Convolutions of the points whose gradients CPUs compute fast, by place."""
-    return {
-        place: each.function.with_gradient(each.points[0].shape)
-        for place, each in program.point_equations.items()
-        if isinstance(each.function, FastConvolution) and each.points == [each.inputs[0]]
-    }
 
 
 def logits_of(model: Model, point: Any) -> Callable[[PyTree, Points], Logits]:

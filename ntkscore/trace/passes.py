@@ -20,10 +20,10 @@ from ntkscore.errors import InputError
 from ntkscore.grams import GramByKind, groups_of
 from ntkscore.model import Activations, Logits, Model, Passes, Points, Sets, Visit
 from ntkscore.trace import activations, normalizations
-from ntkscore.trace.logits import fast_gradients
+from ntkscore.trace.layouts import fast_gradients
 from ntkscore.trace.operations import GATES
 from ntkscore.trace.pairs import Groups, Pairs
-from ntkscore.trace.parameters import FIXED, fixed_leaves
+from ntkscore.trace.parameters import FIXED, beside_params, fixed_leaves
 from ntkscore.trace.product_kernels import Factors
 from ntkscore.trace.products import Product
 from ntkscore.trace.program import Program, Value
@@ -144,7 +144,7 @@ class TracedPasses:
             raise InputError(
                 "weights to differentiate in", "none", "give them as Model(apply, params)"
             )
-        self.fixed = fixed_leaves(model.params)
+        self.fixed, self.beside = fixed_leaves(model.params), beside_params(model.params)
         self.apply, self._last = model.apply, last
         given = model.apply, model.params, point
         program = Program(*given, self.fixed, not first)
