@@ -15,7 +15,7 @@ class InputError(ValueError):
     Its text is one sentence. The command line prints it and exits with code 2.
 
     Attributes:
-        expected: what should have come; the whole sentence, where the others are None.
+        expected: what should have come.
         got: what came, or a clause that begins with `but`.
         remedy: what to do.
 
@@ -30,13 +30,11 @@ class InputError(ValueError):
         expected a cell index from 0 to 15624, or six digits such as 323133, got 32313
     """
 
-    def __init__(self, expected: str, got: object = None, remedy: str | None = None) -> None:
+    def __init__(self, expected: str, got: object, remedy: str) -> None:
         super().__init__(expected, got, remedy)
         self.expected, self.got, self.remedy = expected, got, remedy
 
     def __str__(self) -> str:
-        if self.remedy is None:
-            return self.expected
         came = self.got if str(self.got).startswith("but ") else f"got {self.got}"
         return f"expected {self.expected}, {came}; {self.remedy}"
 
