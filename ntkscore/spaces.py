@@ -18,6 +18,7 @@ from ntkscore.options import options
 from ntkscore.registry import SPACES_GROUP, Registry
 from ntkscore.space import WEIGHTS, Space
 from ntkscore.task import Task
+from ntkscore.text import one_line
 
 if TYPE_CHECKING:
     from ntkscore.results.result_set import ResultSet
@@ -27,6 +28,11 @@ SPACES: Registry[type[Space]] = Registry(SPACES_GROUP)
 """The search spaces of installed packages, by name."""
 DEFAULT = "nasbench201"
 """Name of the space that is meant where none is named."""
+
+
+def is_file(name: str) -> bool:
+    """Whether a name is that of a Python file, with a space or networks of one's own."""
+    return name.endswith(".py")
 
 
 def default_space() -> Space:
@@ -53,7 +59,7 @@ def space_class(name: str) -> type[Space]:
             )
         return cls
     # A path may have colons of its own.
-    file, _, wanted = name.rpartition(":") if not name.endswith(".py") else (name, "", "")
+    file, _, wanted = name.rpartition(":") if not is_file(name) else (name, "", "")
     path = Path(file or name).expanduser()
     if path.suffix == ".py" and not path.is_file():
         raise InputError(f"a Python file at {path}", "no such file", "check the path")
@@ -105,7 +111,15 @@ def _executed(path: Path, changed: int) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     # Dataclasses look their own module up.
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        raise InputError(
+            f"all that {path} imports",
+            f"but {one_line(error)}",
+            "install it; of another file in that folder write `import NAME`, not `from .NAME`, and "
+            "put the folder on PYTHONPATH, for the workers of a cluster too",
+        ) from error
     # Workers of a cluster do not have the file.
     with suppress(ImportError):
         import cloudpickle

@@ -61,8 +61,8 @@ def score(
         table: for the specifications `table` and `table:K`.
         batch: networks per device and call; chosen from the free memory if left out.
         executor: whose workers compute, such as a process pool or
-            `dask.distributed.Client(…).get_executor(retries=3)`; only this process writes. The
-            local devices if left out.
+            `dask.distributed.Client(…).get_executor(retries=3)`; only this process writes. Models
+            are sent to them, if they can be pickled. The local devices if left out.
         report: called with the progress after every call to the devices.
 
     Returns:

@@ -20,7 +20,7 @@ from ntkscore.cli.training import choose, train
 from ntkscore.errors import InputError
 from ntkscore.run import devices
 from ntkscore.space import Space
-from ntkscore.spaces import DEFAULT, space_class
+from ntkscore.spaces import DEFAULT, is_file, space_class
 
 COMMANDS = (
     *(score, rank, search, correlate, predict, explore, lookup),
@@ -51,7 +51,7 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
     for word, following in zip_longest(words, words[1:], fillvalue=""):
         if word == "--space" or word.startswith("--space="):
             named = word.partition("=")[2] or following
-        elif command in TAKE_A_FILE and word.endswith(".py"):
+        elif command in TAKE_A_FILE and is_file(word):
             file = word
     if file is not None and named not in (None, file):
         raise InputError(

@@ -20,7 +20,7 @@ from ntkscore.errors import InputError
 from ntkscore.options import option, options
 from ntkscore.paths import local
 from ntkscore.space import Architecture, Space
-from ntkscore.spaces import SPACES
+from ntkscore.spaces import SPACES, is_file
 from ntkscore.text import format_rho, parse_fraction
 from ntkscore.training.recipe import Recipe
 
@@ -171,7 +171,7 @@ def select(
     from ntkscore.data.tables import load_table
 
     accuracies = None if table is None else load_table(table, scoring.data.name)
-    named = ["all" if word.endswith(".py") else word for word in networks]
+    named = ["all" if is_file(word) else word for word in networks]
     return scoring.select(",".join(named), accuracies, seed)
 
 

@@ -57,17 +57,20 @@ def score(
         _score_trained(networks, weights, drawn, config, space, format)
         return
     from ntkscore.analysis.ranking import PERCENTILE
+    from ntkscore.run.cluster import leave_devices
 
+    if scheduler is not None:
+        if out is None:
+            raise InputError(
+                f"a folder for what the workers of {scheduler} compute", "none", "add --out DIR"
+            )
+        leave_devices()  # before networks of a file are made
     scoring = drawn.scoring(config, space)
     chosen = o.select(scoring, networks, table, drawn.seed)
     if out is not None:
         own = space_name if space_name not in SPACES else None
         _score_into(out, scoring, chosen, batch, scheduler, networks, own, format)
         return
-    if scheduler is not None:
-        raise InputError(
-            f"a folder for what the workers of {scheduler} compute", "none", "name it with --out"
-        )
     _ = scoring.draws  # Too few images are an error before JAX is imported.
     how = {"space": scoring.space, "seeds": scoring.seeds, "batch": batch}
     keys = [scoring.space.key(each) for each in chosen]
@@ -105,6 +108,7 @@ def _score_into(
     from ntkscore.run import engine
     from ntkscore.run.cluster import connected
 
+    engine.check(scoring, out, batch)  # before connecting
     stop = interruptible(lambda: on_disk(out))
     with stop, connected(scheduler) as executor, progress_display() as report:
         session = {"networks": ",".join(networks)}

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor
 from contextlib import contextmanager
+from pickle import PicklingError
 from typing import Any, TypeVar
 
 from attacks.lazy import jax
@@ -12,15 +13,19 @@ from ntkscore.text import one_line
 CONNECT_SECONDS = 10
 RETRIES = 3
 """How often the scheduler hands a chunk to another worker when its own was lost."""
+NOT_SENT = (PicklingError, AttributeError, TypeError)
+"""What pickle and Dask raise of what they cannot send, in a message that says so."""
 T = TypeVar("T")
+
+
+def leave_devices() -> None:
+    """Leave this process's own GPU or TPU, if any, to a worker; before JAX has used it."""
+    jax.config.update("jax_platforms", "cpu")
 
 
 @contextmanager
 def connected(address: str | None) -> Iterator[Executor | None]:
-    """The workers of a scheduler, such as `tcp://host:8786`; None where none is given.
-
-    This process leaves its own GPU or TPU, if any, to a worker.
-    """
+    """The workers of a scheduler, such as `tcp://host:8786`; None where none is given."""
     if address is None:
         yield None
         return
@@ -40,7 +45,7 @@ def connected(address: str | None) -> Iterator[Executor | None]:
             f"but {address} cannot be ({one_line(error)})",
             "start it, or give the address that it prints",
         ) from error
-    jax.config.update("jax_platforms", "cpu")
+    leave_devices()
     try:
         yield client.get_executor(retries=RETRIES)
     finally:
@@ -48,17 +53,24 @@ def connected(address: str | None) -> Iterator[Executor | None]:
 
 
 def unless_lost(function: Callable[..., T], *arguments: Any) -> T:
-    """What a function of an executor returns; refuses lost workers and those without a module."""
+    """What a function of an executor returns; refuses lost workers and what cannot be sent."""
     try:
         return function(*arguments)
     except (Exception, CancelledError) as error:
         for each in (error, error.__cause__):  # Dask's own error is of what it could not unpickle
             if isinstance(each, ModuleNotFoundError):
                 raise InputError(
-                    "the modules of your space and functions on every worker and the scheduler",
+                    "the modules of your networks and functions on every worker and the scheduler",
                     f"but one lacks {each.name or one_line(each)}",
                     "install it there or put its folder on PYTHONPATH, and start them again; a "
-                    "file that is named, --space FILE.py, goes to them by itself",
+                    "FILE.py that is named goes to them by itself, but not what it imports",
+                ) from error
+            if isinstance(each, NOT_SENT) and "pickle" in str(each):
+                raise InputError(
+                    "networks and functions that can be pickled, which workers are sent",
+                    f"but {one_line(each)}",
+                    "write functions at the top of a module that workers have too; an executor of "
+                    "Dask's also sends those that are written elsewhere",
                 ) from error
         foreign = type(error).__module__.partition(".")[0] == "distributed"
         if not (foreign or isinstance(error, BrokenExecutor | CancelledError)):

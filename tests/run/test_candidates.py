@@ -176,6 +176,14 @@ def test_a_function_that_takes_no_images_is_refused(tmp_path: Path) -> None:
     refused(message, "score", file, "--samples", "4")
 
 
+@pytest.mark.parametrize("line", ["from .beside import network", "import beside_of_mine"])
+def test_a_file_is_told_how_it_imports_one_beside_it(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(f"{line}\n{FILE}")
+    with refuses(expected=file, remedy=("from .NAME", "PYTHONPATH")):
+        space_class(str(file))
+
+
 def test_a_space_beside_networks_and_a_space_with_such_a_function_are_no_candidates(
     tmp_path: Path,
 ) -> None:

@@ -18,8 +18,11 @@ import pytest
 from tiny import CONFIG, RESIDUAL, refuses, rows_in
 
 import ntkscore
+from ntkscore.candidates import Candidates
+from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
 from ntkscore.run import chunks
+from ntkscore.spaces import space_class
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +30,24 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     out = tmp_path_factory.mktemp("alone") / "run"
     ntkscore.score("all", "synthetic", CONFIG, space=RESIDUAL, seeds=2, out=out)
     return rows_in(out)
+
+
+class Elsewhere(Executor):
+    """Computes what it is given as Dask sends it, and keeps the chunks."""
+
+    def __init__(self) -> None:
+        self.chunks: list[chunks.Chunk] = []
+        self.pickle = pytest.importorskip("cloudpickle")
+
+    def submit(self, fn: Callable, /, *given: Any, **_: Any) -> Future:
+        (chunk,) = received = self.pickle.loads(self.pickle.dumps(given))
+        self.chunks.append(chunk)
+        future: Future = Future()
+        try:
+            future.set_result(fn(*received))
+        except InputError as error:
+            future.set_exception(error)
+        return future
 
 
 class Inline(Executor):
@@ -121,18 +142,74 @@ def test_a_worker_without_a_module_is_told_where_it_belongs(tmp_path: Path, by_d
         ntkscore.score("all", "synthetic", CONFIG, **how)
 
 
+@pytest.mark.parametrize("by_dask", [False, True])
+def test_what_cannot_be_sent_to_workers_is_refused(tmp_path: Path, by_dask: bool) -> None:
+    error: Exception = AttributeError("Can't pickle local object 'make.<locals>.<lambda>'")
+    if by_dask:
+        cause, error = TypeError("cannot pickle '_thread.lock' object"), TypeError("Could not …")
+        error.__cause__ = cause
+    how: dict[str, Any] = {"space": RESIDUAL, "out": tmp_path, "executor": Inline(0, error)}
+    with refuses("object", expected="pickled", remedy="Dask"):
+        ntkscore.score("all", "synthetic", CONFIG, **how)
+
+
 def test_images_are_sent_to_a_worker_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "_DRAWS", {})
+    monkeypatch.setattr(chunks, "_PARTS", {})
     monkeypatch.setattr(chunks, "FIRST", 1)
     sent = []
 
     class Watched(Inline):
         def submit(self, fn: Callable, /, *given: Any, **named: Any) -> Future:
             (chunk,) = given
-            sent.append(chunk.draw is not None)
+            sent.append(chunk.images in chunk.parts)
             return super().submit(fn, chunk)
 
     how: dict[str, Any] = {"space": RESIDUAL, "out": tmp_path, "batch": 1}
     ntkscore.score("all", "synthetic", CONFIG, executor=Watched(99, Exception()), **how)
     # The first chunks ask for them before the first has them.
     assert sum(sent) <= chunks.AHEAD < len(sent) - sum(sent)
+
+
+FILE = """
+import os
+from pathlib import Path
+
+import jax
+from ntkscore import Model
+
+def networks(images):
+    with Path(__file__).with_suffix(".log").open("a") as log:
+        log.write("made\\n")
+    first, last = jax.random.split(jax.random.key(SEED))
+    shapes = (first, (images[0].size, 4)), (last, (4, 10))
+    weights = [jax.random.normal(key, shape) / 10 for key, shape in shapes]
+    return {"mine": Model(lambda w, x: jax.nn.relu(x.reshape(len(x), -1) @ w[0]) @ w[1], weights)}
+"""
+
+
+def space_in(folder: Path, seed: str) -> Candidates:
+    """The space of a file of networks."""
+    file = folder / "mine.py"
+    file.write_text(FILE.replace("SEED", seed))
+    space = space_class(str(file))()
+    assert isinstance(space, Candidates)
+    return space
+
+
+def test_a_worker_makes_the_networks_of_a_file_once(tmp_path: Path) -> None:
+    space, there = space_in(tmp_path, "3"), Elsewhere()
+    run = ntkscore.score("all", "synthetic", CONFIG, space=space, seeds=3, executor=there)
+    made = (tmp_path / "mine.log").read_text().count("made")
+    assert made == 2  # here once, and there once
+    # Models go there too, and both have the rows of this process.
+    mine = space.models
+    by_name = ntkscore.score(mine, "synthetic", CONFIG, seeds=3, executor=Elsewhere())
+    alone = ntkscore.score(mine, "synthetic", CONFIG, seeds=3)
+    for each in (run, by_name):
+        pd.testing.assert_frame_equal(each.rows, alone.rows, check_exact=True)
+
+
+def test_a_worker_that_makes_other_weights_is_refused(tmp_path: Path) -> None:
+    space = space_in(tmp_path, 'int.from_bytes(os.urandom(3), "big")')
+    with refuses(expected="mine", remedy="seed"):
+        ntkscore.score("all", "synthetic", CONFIG, space=space, executor=Elsewhere())
