@@ -31,6 +31,18 @@ from ntkscore.spaces import space_class
 pytest.importorskip("distributed", reason="distributed is not installed: see the extra `cluster`")
 NETWORKS = ["all", *RESIDUAL_OPTIONS, "--depth", 9, "--seeds", 4]
 UNITS = 4 * 2**7
+FILE = """
+import time
+
+import jax
+from ntkscore import Model
+
+def networks(images):
+    first, last = jax.random.split(jax.random.key(3))
+    shapes = (first, (images[0].size, 4)), (last, (4, 10))
+    weights = [jax.random.normal(key, shape) / 10 for key, shape in shapes]
+    return {"mine": Model(lambda w, x: jax.nn.relu(x.reshape(len(x), -1) @ w[0]) @ w[1], weights)}
+"""
 
 
 @pytest.fixture
@@ -95,16 +107,42 @@ def test_a_run_outlives_a_worker_and_not_its_scheduler(
     pd.testing.assert_frame_equal(rows_in(out), alone, check_exact=True)
 
 
+@pytest.mark.slow
+def test_workers_make_the_networks_of_a_file(
+    tmp_path: Path, launch: Callable[..., subprocess.Popen]
+) -> None:
+    file, address = tmp_path / "mine.py", f"tcp://127.0.0.1:{(port := free_port())}"
+    launch("scheduler", "--host", "127.0.0.1", "--port", port)
+    for _ in range(2):
+        launch("worker", address, "--no-nanny", "--nthreads", 1)
+    few = "score", file, "--samples", 4, "--seeds", 2, "--out"
+    file.write_text(FILE)
+    finish(start(*few, tmp_path / "alone"))
+    told = finish(start(*few, tmp_path / "run", "--scheduler", address))
+    assert "workers: cpu" in told
+    same = rows_in(tmp_path / "alone")
+    pd.testing.assert_frame_equal(rows_in(tmp_path / "run"), same, check_exact=True)
+    file.write_text(FILE.replace("key(3)", "key(time.time_ns() % 2**31)"))
+    run = start(*few, tmp_path / "other", "--scheduler", address)
+    _, told = run.communicate(timeout=60)
+    assert run.returncode == 2 and "the same weights of mine" in told, told
+
+
 def test_a_scheduler_that_is_not_there_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(cluster, "leave_devices", lambda: None)  # other tests have them
     address = f"tcp://127.0.0.1:{free_port()}"
     message = f"expected a Dask scheduler that can be reached, but {address} cannot be"
     refused(message, "score", "--out", tmp_path / "run", *NETWORKS, "--scheduler", address)
     assert not (tmp_path / "run").exists()
     message = f"expected a folder for what the workers of {address} compute"
     refused(message, "score", *NETWORKS, "--scheduler", address)
+    others = tmp_path / "others"
+    ResultSet.create_or_resume(others, {"samples": 4}, ("cell",))
+    message = f"expected in {others} results of the same configuration"
+    refused(message, "score", "--out", others, *NETWORKS, "--scheduler", address)
 
 
 @pytest.mark.thorough
