@@ -69,6 +69,21 @@ def same_rows(a: pd.DataFrame, b: pd.DataFrame, tolerance: float = 1e-5) -> None
     np.testing.assert_allclose(a["value"], b["value"], rtol=tolerance)
 
 
+@contextmanager
+def compilations() -> Iterator[list[str]]:
+    """The programs that are compiled, or read from where they are kept, in the block."""
+    found: list[str] = []
+
+    def count(event: str, *_: object, **__: object) -> None:
+        found.extend([event] * event.endswith("backend_compile_duration"))
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    try:
+        yield found
+    finally:
+        jax.monitoring.unregister_event_duration_listener(count)
+
+
 def start(*arguments: object, **environment: str) -> subprocess.Popen:
     """Start a command in a process of its own, which keeps its compiled programs."""
     cache = {"JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir)}

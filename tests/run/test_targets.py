@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from tiny import CONFIG, OPTIONS, RESIDUAL, SPACE, invoke, refused, refuses
+from tiny import CONFIG, OPTIONS, RESIDUAL, SPACE, compilations, invoke, refused, refuses
 
 import ntkscore
 from cells.darts import Darts
@@ -272,26 +272,16 @@ def test_a_smaller_group_has_room() -> None:
 
 @pytest.mark.thorough
 def test_groups_are_chosen_by_the_compilers_figure_and_compiled_once() -> None:
-    compiled: list[str] = []
-
-    def count(event: str, *_: object, **__: object) -> None:
-        compiled.extend([event] * event.endswith("backend_compile_duration"))
-
     data = load_images("synthetic")
     space, cell = SPACE.on(data.task), SPACE.parse("323133")
     make = partial(Scorer, space, CONFIG, layout_independent=True)
     pair = make(Plan(tuple(jax.local_devices()[:1]), 2, 4))
     assert calls.fitting(make, pair, cell) is pair  # a CPU has no groups to choose
-    jax.monitoring.register_event_duration_secs_listener(count)
-    try:
-        alone = calls.fitting(make, pair, cell, room=1)
-        assert (alone.plan.group, alone.plan.batch) == (1, 2)
-        batch = alone.batch(*draw_images(data, CONFIG.samples, 0, False), 0)
-        compiled.clear()
+    alone = calls.fitting(make, pair, cell, room=1)
+    assert (alone.plan.group, alone.plan.batch) == (1, 2)
+    batch = alone.batch(*draw_images(data, CONFIG.samples, 0, False), 0)
+    with compilations() as large:
         rows = alone([cell], batch)
-        large = list(compiled)
-    finally:
-        jax.monitoring.unregister_event_duration_listener(count)
     # The call ran the program that had been compiled to see what it needs.
     assert len(large) <= 2
     assert len(rows) == 1

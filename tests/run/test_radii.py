@@ -1,0 +1,46 @@
+"""Radii and β are data: another one is computed by the programs that are there."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import CONFIG, SPACE, compilations
+
+import ntkscore
+from ntkscore import Model
+
+RNG = np.random.default_rng(0)
+WEIGHTS = [jnp.asarray(RNG.normal(size=s), jnp.float32) / 10 for s in ((3072, 4), (4, 10))]
+MINE = Model(lambda w, x: jnp.tanh(x.reshape(len(x), -1) @ w[0]) @ w[1], WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("networks", "how", "attacks"),
+    [
+        (["323133"], {"space": SPACE, "seeds": 1}, [{}]),
+        ({"mine": MINE}, {}, [{}, {"attack": "pgd", "random_start": True}]),
+    ],
+    ids=["of a space", "one's own"],
+)
+def test_another_radius_or_beta_compiles_nothing(networks: Any, how: Any, attacks: Any) -> None:
+    for attack in attacks:
+        config = replace(CONFIG, rhos=(8 / 255,), betas=(0.5,), **attack)
+        first = ntkscore.score(networks, "synthetic", config, **how).rows
+        other = replace(config, rhos=(4 / 255,), betas=(0.3, 0.7))
+        with compilations() as anew:
+            second = ntkscore.score(networks, "synthetic", other, **how).rows
+        assert not anew
+        assert len(second) > len(first) and {*second["rho"]} == {4 / 255}
+
+
+@pytest.mark.parametrize("attack", ["fgsm", "pgd"])
+def test_another_radius_of_a_stack_compiles_nothing(attack: str) -> None:
+    images, labels = RNG.uniform(size=(4, 32, 32, 3)).astype(np.float32), np.arange(4)
+    grams = [np.asarray(ntkscore.stack(MINE, images, labels, attack, [0.1, 0.05]).gram)]
+    with compilations() as anew:
+        grams.append(np.asarray(ntkscore.stack(MINE, images, labels, attack, [0.2, 0.05]).gram))
+    assert not anew
+    np.testing.assert_array_equal(grams[0][1], grams[1][1])
+    assert not np.array_equal(grams[0][0], grams[1][0])
