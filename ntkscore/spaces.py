@@ -87,6 +87,12 @@ def space_class(name: str) -> type[Space]:
                     "none of them",
                     "write them",
                 )
+        if not own and not wanted:
+            raise InputError(
+                f"networks(images), or a class that inherits from ntkscore.Space, in {path}",
+                "neither",
+                "write the function: it returns your networks by name",
+            )
         raise InputError(
             "one class that inherits from ntkscore.Space in "
             f"{path}{f', {wanted!r}' if wanted else ''}",

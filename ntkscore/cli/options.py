@@ -167,11 +167,11 @@ PANELS: dict[Any, str] = {Config: SCORING, Drawn: SCORING, Recipe: TRAINING, Spa
 def select(
     scoring: "Scoring", networks: Sequence[str], table: Path | None, seed: int
 ) -> tuple[Architecture, ...]:
-    """The networks that a command line names; a Python file stands for all of its own."""
+    """The networks that a command line names; a Python file alone stands for all of its own."""
     from ntkscore.data.tables import load_table
 
     accuracies = None if table is None else load_table(table, scoring.data.name)
-    named = ["all" if is_file(word) else word for word in networks]
+    named = [word for word in networks if not is_file(word)] or ["all"]
     return scoring.select(",".join(named), accuracies, seed)
 
 

@@ -121,7 +121,7 @@ def test_options_of_another_space_are_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected one class that inherits from ntkscore.Space in {path}, got none; name it"),
+        ("", "expected networks(images), or a class that inherits from ntkscore.Space, in {path}"),
         (
             "import cells\nclass A(cells.Residual): pass\nclass B(cells.Residual): pass\n",
             "in {path}, got A, B; name it as FILE.py:CLASS",

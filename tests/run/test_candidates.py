@@ -107,6 +107,9 @@ def test_a_file_of_networks_is_ranked_and_looked_at_from_the_command_line(tmp_pa
     refused("expected a network to be one of m2, m4, got 'm3'", "rank", out, "m3")
     alone = invoke("score", "m4", *options, "--samples", "4").stdout
     assert {line.split(",")[0] for line in alone.splitlines()} == {"network", "m4"}
+    named = invoke("score", file, "m4", "--samples", "4", "--format", "csv").stdout
+    assert {line.split(",")[0] for line in named.splitlines()} == {"network", "m4"}
+    refused("expected a network to be one of m2, m4, got 'm3'", "score", file, "m2,m3")
     other = ("--out", str(tmp_path / "other"))
     refused(
         "expected a network to be one of m2, m4, got 'm3'; choose", "score", "m3", *options, *other
