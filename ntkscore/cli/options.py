@@ -110,7 +110,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Random seed of weights, order an
 Top = Annotated[
     int | None,
     typer.Option(
-        min=0,
+        min=1,
         help="How many rows to print; if left out, the first few in a table, all in JSON and CSV.",
     ),
 ]

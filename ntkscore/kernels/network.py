@@ -21,7 +21,7 @@ from ntkscore.task import check_labels
 from ntkscore.trace.blocks import BlockPasses
 from ntkscore.trace.compiled import in_pieces, with_passes
 from ntkscore.trace.content import traced
-from ntkscore.trace.coupling import beside_another
+from ntkscore.trace.coupling import beside_another, jitted
 from ntkscore.trace.parameters import is_floating
 from ntkscore.trace.program import NotAlone
 
@@ -127,13 +127,13 @@ def network_of(
         InputError: if the model is none, or points or labels do not fit it.
     """
     model, classes = checked_model(model), 0
-    if not own_passes:
-        model = model._replace(passes=None)
     if known:
         model, classes = as_it_is_now(model, sets[0][0])
         for points, labels in sets:
             if labels is not None:
                 check_labels(np.asarray(labels), len(points), classes)
+    if not own_passes:
+        model = model._replace(passes=None)
     try:
         model = with_passes(model, sets[0][0], memory, known)
     except NotAlone as error:
@@ -224,7 +224,7 @@ def as_it_is_now(model: Model, points: Points) -> tuple[Model, int]:
             function, logits = traced(model.apply, model.params, like)
         else:  # a space's own program, which nobody changes
             function = model.apply
-            logits = jax.eval_shape(function, model.params, like)
+            logits = jax.eval_shape(jitted(function), model.params, like)
     except InputError:
         raise
     except Exception as error:

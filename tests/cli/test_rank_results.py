@@ -206,6 +206,8 @@ def test_refusals(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
+        "rank recorded --top 0",
+        "correlate recorded --table TABLE --metric clean --top 0",
         "score random:2 --seeds 0",
         "score random:2 --batch 0",
         "score random:0",
