@@ -108,7 +108,8 @@ def _score_into(
     from ntkscore.run import engine
     from ntkscore.run.cluster import connected
 
-    engine.check(scoring, out, batch)  # before connecting
+    if scheduler is not None:
+        engine.check(scoring, out, batch)  # before connecting
     stop = interruptible(lambda: on_disk(out))
     with stop, connected(scheduler) as executor, progress_display() as report:
         session = {"networks": ",".join(networks)}

@@ -187,4 +187,4 @@ def test_a_worker_needs_no_file_of_ones_own(tmp_path: Path) -> None:
     program = "import pathlib, pickle\n"
     program += f"one, other = pickle.loads(pathlib.Path({str(pickled)!r}).read_bytes())\n"
     program += "print(one.made(one.points), other.parse('8xtanh'))"
-    assert "{'(8, 32, 32, 3)': None}" in printed_on_devices(1, program)
+    assert "{'(64, 32, 32, 3)': None}" in printed_on_devices(1, program)
