@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -214,7 +215,10 @@ def test_a_section_of_the_page_is_what_its_table_says(name: str) -> None:
         frame["rho"] = (255 * frame["rho"]).round(3) / 255
     text = "\n\n".join(page.section(name, study, frame, figure, table))
     assert text == page.sections_of(page.PAGE)[name]
-    assert study.figure and study.figure(frame).axes
+    assert study.figure is not None
+    drawn = study.figure(frame)
+    assert drawn.axes
+    plt.close(drawn)
 
 
 def test_list_names_studies_and_recordings() -> None:
