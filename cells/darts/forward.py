@@ -74,7 +74,7 @@ def read_from(t: Int[Array, ""], k: int) -> Int[Array, ""]:
 
 
 def run_stage(
-    rules: Rules, before: list[Images], weights: Weights, stored: Weights
+    rules: Rules, before: list[Array], weights: Weights, stored: Weights
 ) -> tuple[Places, Float[Array, "t e m h w c"], Weights]:
     """All nodes of a stage, its residuals between rounds, and its statistics.
 
