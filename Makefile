@@ -74,10 +74,11 @@ dist: $(VENV)/.installed
 	env/bin/ntkscore score random:4 --channels 4 --cells-per-stage 1 --samples 4 --out runs/first && \
 	env/bin/ntkscore rank runs/first
 
-# An empty environment, by a Python that is new enough.
+# An environment, by a Python that is new enough; one that is there stays.
 define environment
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("$(TOO_OLD)" % v)'
-	$(PYTHON) -m venv --clear $(1)
+	@$(1)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("$(TOO_OLD)" % v)' && \
+	$(PYTHON) -m venv --clear $(1); }
 endef
 TOO_OLD = Python 3.11 or newer is needed, and $(PYTHON) is %d.%d: give PYTHON=python3.13, for example
 

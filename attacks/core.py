@@ -208,7 +208,8 @@ class Attack:
     def _noise(self, key: Array, x: Images) -> Images:
         """A uniform draw from the ball around zero."""
         if self.norm == "linf":
-            return random_array(jax.random.uniform, key, x.shape, x.dtype, -self.rho, self.rho)
+            rho = jnp.broadcast_to(jnp.asarray(self.rho, x.dtype), x.shape).ravel()
+            return random_array(jax.random.uniform, key, x.shape, x.dtype, -rho, rho)
         return self.rho * uniform_in_ball(key, x.shape, x.dtype)
 
 

@@ -7,7 +7,7 @@ between pieces, and what is done is kept, so that a computation that was stopped
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from jaxtyping import Bool, Int
 from attacks.errors import AttackError
 from attacks.lazy import Array, PyTree, jax, jnp
 from attacks.losses import Logits
-from attacks.programs import Network, answers, look, run_programs, same
+from attacks.programs import Network, answers, is_ours, look, run_programs, same
 from attacks.steps import Run, State, Stepwise, length, point_keys
 
 Store = MutableMapping[str, Any]
@@ -181,7 +181,7 @@ class _Keep:
 
 @dataclass(eq=False)
 class _Job:
-    """A network under attack."""
+    """A network under attack, with the programs of attacks of one's own."""
 
     network: Network
     params: PyTree
@@ -190,6 +190,7 @@ class _Job:
     key: Array
     batch: int
     devices: Sequence[Any] | None
+    own: dict[Any, tuple[Callable[..., Any], ...]] = field(default_factory=dict)
 
     def chunk(
         self,
@@ -245,7 +246,7 @@ class _Job:
         key, rho = self.key, np.asarray(attack.rho, self.images.dtype)
         for number in place:
             key = jax.random.fold_in(key, number)
-        start, advance = run_programs(self.network, replace(attack, rho=0), same(run))
+        start, advance = self._programs(attack, run)
         pieces = []
         for rows, count in _batches(len(alive), size):
             keys = point_keys(key, self._put(alive[rows]))
@@ -257,11 +258,19 @@ class _Job:
             pieces.append(jax.tree.map(lambda leaf, count=count: leaf[:count], now))
         return jax.tree.map(lambda *leaves: np.concatenate([*map(np.asarray, leaves)]), *pieces)
 
+    def _programs(self, attack: Stepwise, run: Run) -> tuple[Callable[..., Any], ...]:
+        """The state before a run, and after some steps of it."""
+        if is_ours(attack):
+            return run_programs(self.network, replace(attack, rho=0), same(run))
+        if (key := (id(attack), same(run))) not in self.own:
+            self.own[key] = run_programs.__wrapped__(self.network, attack, same(run))
+        return self.own[key]
+
     def _like(self, attack: Stepwise, run: Run, leaves: list[np.ndarray]) -> State:
         """A state of these leaves."""
         x, keys = self.images[:1], point_keys(self.key, np.zeros(1, int))
         given = self.params, self.key, x, self.labels[:1], keys, x.dtype.type(0)
-        start, _ = run_programs(self.network, replace(attack, rho=0), same(run))
+        start, _ = self._programs(attack, run)
         like = jax.eval_shape(start, *given, run.target, None if run.first else x)
         return jax.tree.unflatten(jax.tree.structure(like), leaves)
 

@@ -9,8 +9,8 @@ from attacks.lazy import jax, jnp
 from attacks.losses import Logits, Victim, ask
 from attacks.steps import Run, Stepwise, is_right
 
-KEPT = 64
-"""Programs of a kind."""
+NETWORKS = 4
+"""Of which programs are kept."""
 
 
 class Network(NamedTuple):
@@ -36,23 +36,29 @@ class Network(NamedTuple):
         return jax.jit(of_arrays, compiler_options=dict(self.options) or None)
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=8 * NETWORKS)
 def run_programs(
     network: Network, attack: Stepwise, run: Run
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The state before a run, and after some steps of it, of an attack with any radius."""
+    """The state before a run, and after some steps of it, of one of our attacks with any radius.
+
+    An attack of one's own has its own radius.
+    """
+    ours = is_ours(attack)
 
     def start(victim: Victim, x: Any, keys: Any, rho: Any, target: Any, begin: Any) -> Any:
-        return replace(attack, rho=rho).start(victim, x, keys, run, target, begin)
+        at_rho = replace(attack, rho=rho) if ours else attack
+        return at_rho.start(victim, x, keys, run, target, begin)
 
     def advance(victim: Victim, x: Any, keys: Any, rho: Any, one: Any, two: Any, state: Any) -> Any:
-        step = partial(replace(attack, rho=rho).advance, victim, x, keys, run)
+        at_rho = replace(attack, rho=rho) if ours else attack
+        step = partial(at_rho.advance, victim, x, keys, run)
         return jax.lax.fori_loop(one, two, step, state)
 
     return network.compile(start), network.compile(advance)
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=NETWORKS)
 def answers(network: Network) -> Callable[..., Any]:
     """Whether images are right, and whether by finite logits."""
 
@@ -63,10 +69,15 @@ def answers(network: Network) -> Callable[..., Any]:
     return network.compile(told)
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=NETWORKS)
 def look(network: Network) -> Callable[..., Any]:
     """The margin with its logits and gradient."""
     return network.compile(partial(ask, name="margin"))
+
+
+def is_ours(attack: Stepwise) -> bool:
+    """Whether an attack's fields alone decide what it does, so that its programs may be kept."""
+    return type(attack).__module__.partition(".")[0] == __package__
 
 
 def same(run: Run) -> Run:

@@ -87,7 +87,7 @@ class Candidates(Space):
             )
         models = dict[str, "Model"]()
         for name, each in given.items():
-            with of_network(name):
+            with self.named(name):
                 is_module = hasattr(each, "state_dict")
                 models[name] = (
                     from_torch(each, self.points[:CONVERTED]) if is_module else checked_model(each)
@@ -108,6 +108,28 @@ class Candidates(Space):
             ) from error
         return make(self.points)
 
+    @contextmanager
+    def named(self, name: object) -> Iterator[None]:
+        """Errors and warnings say which network they are of; each warning comes once."""
+
+        def tell(record: logging.LogRecord) -> bool:
+            record.msg, record.args = f"network {name!r}: {record.getMessage()}", ()
+            told, _ = record.msg in self._told, self._told.add(record.msg)
+            return not told
+
+        log.addFilter(tell)
+        try:
+            yield
+        except InputError as error:
+            expected = f"{error.expected} (network {name!r})"
+            raise InputError(expected, error.got, error.remedy) from error
+        finally:
+            log.removeFilter(tell)
+
+    @cached_property
+    def _told(self) -> set[str]:
+        return set()
+
     def parse(self, text: object) -> str:
         return one_of(self.models, text)
 
@@ -126,7 +148,7 @@ class Candidates(Space):
 
         leaves, tree = jax.tree.flatten(self.models[architecture].params)
         points = jax.numpy.zeros((2, *self.task.image_shape))
-        with of_network(architecture):
+        with self.named(architecture):
             model = checked_model(self.models[architecture], points.dtype)
             # As it will be scored, so that it is traced once.
             network = in_full_precision(network_of)(model, [(points, None)])
@@ -218,23 +240,6 @@ def on_images(space: S, images: ImageSet) -> S:
         return space
     example, _ = draw_images(images, min(POINTS, len(images.labels)), 0, False)
     return dataclasses.replace(space, example=example)
-
-
-@contextmanager
-def of_network(name: object) -> Iterator[None]:
-    """Errors and warnings say which network they are of."""
-
-    def named(record: logging.LogRecord) -> bool:
-        record.msg, record.args = f"network {name!r}: {record.getMessage()}", ()
-        return True
-
-    log.addFilter(named)
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{error.expected} (network {name!r})", error.got, error.remedy) from error
-    finally:
-        log.removeFilter(named)
 
 
 def one_of(networks: Iterable[str], name: object) -> str:

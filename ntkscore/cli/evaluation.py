@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,7 +106,7 @@ def evaluate(
         )
     devices.keep_compiled()
     networks = trained_networks(
-        source, cell, space, lambda: load_images(data or "cifar10", data_dir, True)
+        source, cell, space, partial(load_images, data or "cifar10", data_dir)
     )
     run = networks.run
     images = networks.images if run is None else _images_for(run, source, data, data_dir)

@@ -142,7 +142,7 @@ def _score_trained(
     if len(cells) != 1:
         raise InputError("one network with --weights", len(cells), "name the one")
     images, seed = ntkscore.load_images(drawn.data, drawn.data_dir), drawn.seed
-    networks = trained_networks(weights, cells[0], space, lambda: images)
+    networks = trained_networks(weights, cells[0], space, lambda held_out: images)
     if images.task.image_shape != networks.space.task.image_shape:
         raise InputError(
             f"images of the shape {networks.space.task.image_shape}, as the network was trained on",

@@ -133,7 +133,7 @@ def stack(
     check_choice(implementation, ("auto", *IMPLEMENTATIONS), "implementation")
     known = have_values(getattr(model, "params", ()), images, labels, rhos)
     if known:
-        images = _checked(images, attack, rhos)
+        images, labels = _checked(images, attack, rhos), np.asarray(labels)
     images = jnp.asarray(images)
     rhos = jnp.atleast_1d(jnp.asarray(rhos, images.dtype))
     network = network_of(model, [(images, labels)], known, implementation, memory)

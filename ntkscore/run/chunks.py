@@ -109,7 +109,7 @@ def computed_here(chunk: Chunk) -> Answer:
             "install the same packages there",
         )
     devices.prepare()
-    with _computing_on(chunk.platform):
+    with _ALONE, _computing_on(chunk.platform):
         weights = _weights(space, architectures)
     if weights != chunk.weights:
         first = [*map(ne, weights, chunk.weights)].index(True)

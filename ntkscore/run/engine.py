@@ -195,7 +195,7 @@ def _refuse_other_weights(
         key, weights = space.key(architecture), space.identity(architecture)[WEIGHTS]
         if stored.get(key, weights) != weights:
             raise InputError(
-                f"{key} at the weights that {results.directory} has scores of",
+                f"{key} at the weights and statistics that {results.directory} has scores of",
                 "others",
                 "give it another name, or choose another folder; a file that draws weights needs a "
                 "fixed seed, such as torch.manual_seed(0), to draw them again",

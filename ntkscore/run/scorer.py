@@ -18,7 +18,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, PyTree
 
 from ntkscore import program_cache
-from ntkscore.candidates import Candidates, of_network
+from ntkscore.candidates import Candidates
 from ntkscore.compiler import compiler_options, for_any_layout
 from ntkscore.config import Config
 from ntkscore.errors import InputError
@@ -146,7 +146,7 @@ def _piecewise(space: Space, config: Config) -> Callable[..., tuple[PyTree, ...]
             jax.clear_caches()
         model = space.model(shape, variables, jax.tree.map(lambda c: c[0], codes), images)
         latest[:] = shape, isinstance(model.passes, Chain)
-        named = of_network(shape) if isinstance(space, Candidates) else nullcontext()
+        named = space.named(shape) if isinstance(space, Candidates) else nullcontext()
         with for_any_layout(), named:
             found = kernels(model, config, images, *others)
         return tuple(jax.tree.map(lambda a: a[None], found))

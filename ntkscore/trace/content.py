@@ -8,9 +8,9 @@ the function that it came from, but by the function's trace.
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +42,7 @@ class Function:
         self.apply = apply
         self.inputs, self.logits = traces[0].in_avals, traces[0].out_avals
         self._content = jax.tree.structure(params), *map(_content, traces)
-        self.constants = tuple(map(_value, traces[0].consts))
+        self.constants = tuple(map(_digest, _constants(traces[0])))
         self._hash = hash(self._content)
 
     def __call__(self, params: PyTree, points: Array) -> Array:
@@ -77,14 +77,37 @@ def traced(
     once = lambda *inputs: apply(*inputs)  # noqa: E731
     trace, shape = jax.make_jaxpr(once, return_shape=True)(params, points)
     if not _has_own_derivatives(trace.jaxpr):
-        return Function(apply, params, trace), shape
+        return _known(Function(apply, params, trace)), shape
 
     def pulled_back(params: PyTree, points: Array) -> PyTree:
-        logits, pullback = jax.vjp(lambda params: apply(params, points), params)
+        logits, pullback = jax.vjp(apply, params, points)
         return pullback(logits)
 
     back = jax.make_jaxpr(pulled_back)(params, points)
-    return Function(apply, params, trace, back), shape
+    return _known(Function(apply, params, trace, back)), shape
+
+
+def _constants(function: ClosedJaxpr) -> Iterator[Any]:
+    """The arrays that a function captures, and those that the functions within it do."""
+    yield from function.consts
+    for equation in all_equations(function.jaxpr):
+        for each in jax.tree.leaves(list(equation.params.values())):
+            if isinstance(each, ClosedJaxpr):
+                yield from each.consts
+
+
+_KNOWN = WeakKeyDictionary[Function, ReferenceType[Function]]()
+
+
+def _known(function: Function) -> Function:
+    """The one that is equal, which a program may hold, and which calls this function from now on.
+
+    A program for other shapes traces it again, and what the former function captures may differ
+    by then.
+    """
+    known = _KNOWN.setdefault(function, ref(function))() or function
+    known.apply = function.apply
+    return known
 
 
 def constants_of(apply: object) -> str:

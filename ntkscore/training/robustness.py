@@ -209,7 +209,8 @@ class Subject(NamedTuple):
         some = as_pixels(images[:BATCH], own)
         if chance:
             # A function of its own at each call, since what the model's captures may have changed.
-            logits, classes = lambda *given: model.apply(*given), _classes_with_chance(model, some)
+            classes, function = _classes_with_chance(model, some), model.apply
+            logits = lambda *given: function(*given)  # noqa: E731
         else:
             model, classes = as_it_is_now(model, some)
             if model.passes is None:  # a space's own networks say whether they are coupled

@@ -30,15 +30,16 @@ class Networks(NamedTuple):
 
 
 def trained_networks(
-    source: Path, cell: str | None, space: Space, images: Callable[[], ImageSet]
+    source: Path, cell: str | None, space: Space, images: Callable[[bool], ImageSet]
 ) -> Networks:
     """The networks in a folder that `train` writes, or in a file (`Space.read_weights`).
 
     Args:
         source: the folder or the file; of a Python file with a function `networks(images)` the
-            networks that it returns.
+            networks that it returns for images that are not held out, as `score` has them.
         space: with the sizes of a file's network; that of a run, if it is one of your own.
-        images: returns the images for a file's network; a run has its own.
+        images: returns the images for a file's network, by whether they are held out, as networks
+            are evaluated on; a run has its own.
     """
     if source.is_dir():
         # A space of the library is read from the run, whatever its options are here.
@@ -62,8 +63,8 @@ def trained_networks(
             "check the path",
         )
     if source.suffix == ".py":
-        image_set = images()
-        own: Any = on_images(space_class(str(source))(), image_set)
+        image_set = images(True)
+        own: Any = on_images(space_class(str(source))(), images(False))
         if not isinstance(own, Candidates):
             raise InputError(
                 f"a function networks(images) in {source}", f"the space {own.name}", "write it"
@@ -77,7 +78,7 @@ def trained_networks(
             "none",
             "name it with --cell, and its sizes as for training",
         )
-    image_set = images()
+    image_set = images(True)
     space = space.on(image_set.task)
     parsed = space.parse(cell)
     model = space.trained_model(parsed, *space.read_weights(source, parsed))

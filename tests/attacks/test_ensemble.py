@@ -400,6 +400,61 @@ def test_radii_weights_and_images_are_data_of_programs_and_what_a_network_captur
     assert not robustness(model, x, labels, "apgd-ce", rhos[0]).right["clean"].any()
 
 
+def test_a_program_that_is_found_again_computes_the_network_that_was_given() -> None:
+    class Scaled:
+        """A network with a factor, and one with another slope in the images."""
+
+        def __init__(self) -> None:
+            self.factor, self.slope = 1.0, 1.0
+
+        def apply(self, weights: Any, images: Any) -> Any:
+            return self.factor * linear().apply(weights, images)
+
+        def masked(self, weights: Any, images: Any) -> Any:
+            @jax.custom_vjp
+            def same(x: Any) -> Any:
+                return x
+
+            same.defvjp(lambda x: (x, None), lambda _, g: (self.slope * g,))
+            return linear().apply(weights, same(images))
+
+    x, one, other = greys(20), Scaled(), Scaled()
+    labels, far = distances(linear(), x, "linf")
+    robustness(Model(one.apply, linear().params), x[:8], labels[:8], "apgd-ce", 1e-3)
+    one.factor = -1.0
+    found = robustness(Model(other.apply, linear().params), x, labels, "apgd-ce", 1e-3)
+    assert found.right["clean"].all()
+    rho, hidden = float(np.median(far)), Model(other.masked, linear().params)
+    other.slope = 0.0  # the attack does not leave its start
+    assert robustness(hidden, x, labels, "apgd-ce", rho).flags
+    other.slope = 1.0
+    found = robustness(hidden, x, labels, "apgd-ce", rho)
+    np.testing.assert_array_equal(found.right["apgd-ce"], far > rho)
+
+
+def test_an_attack_of_ones_own_is_run_as_it_is() -> None:
+    class Own(PGD):
+        """Its fields do not say all that it does, and it asks for its radius."""
+
+        def __init__(self, rho: float, steps: int, sign: float) -> None:
+            super().__init__(rho, steps=steps)
+            object.__setattr__(self, "sign", sign)
+
+        def advance(self, victim: Any, x: Any, keys: Any, run: Any, step: Any, state: Any) -> Any:
+            if self.rho > 1:
+                raise ValueError
+            state = state._replace(gradient=self.sign * state.gradient)
+            return super().advance(victim, x, keys, run, step, state)
+
+    model, x = linear(), greys(20)
+    labels, far = distances(model, x, "linf")
+    rho = float(np.median(far))
+    for sign in (-1.0, 1.0):
+        attacks = {"own": Own(rho, 30, sign)}
+        found = attack_all(model.apply, model.params, x, labels, attacks)
+        assert found.accuracies["own"] == (1.0 if sign < 0 else 0.5)
+
+
 def test_a_network_with_chance_is_attacked_through_its_mean() -> None:
     model, x, rho, scale = linear(), greys(30), 8 / 255, [1.0]
     labels, far = distances(model, x, "linf")

@@ -352,7 +352,10 @@ def test_a_state_dict_is_evaluated(tmp_path: Path) -> None:
     np.savez(tmp_path / "w.npz", **write_state_dict(variables, cell, space, running=True))
     sizes = ["--channels", "2", "--cells-per-stage", "1", "--cell", "323133"]
     networks = trained_networks(
-        tmp_path / "w.npz", "323133", NASBench201(channels=2, cells_per_stage=1), lambda: few
+        tmp_path / "w.npz",
+        "323133",
+        NASBench201(channels=2, cells_per_stage=1),
+        lambda held_out: few,
     )
     ((columns, model),) = networks.pairs
     assert columns["cell"] == cell.index and networks.images is few
