@@ -339,3 +339,12 @@ def test_radii_in_l2_go_up_to_the_images_size(make: Callable[..., Attack]) -> No
 def test_a_radius_is_a_number(rho: Any, unchecked: None) -> None:
     with refuses(rho, expected="radius", remedy="8 / 255", kind=AttackError):
         Attack(rho)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_each_image_may_have_a_radius_of_its_own(norm: str) -> None:
+    x, radii = jnp.full((3, 2, 2, 1), 0.5), jnp.asarray([0.0, 0.1, 0.2]).reshape(3, 1, 1, 1)
+    attack = Attack(radii, 2, 0.05, random_start=True, norm=norm)
+    z = attack(lambda x: x, x, jax.random.key(0))
+    for change, radius in zip(z - x, radii.ravel(), strict=True):
+        assert 0.3 * radius <= size(change[None], norm) <= radius + 1e-6
