@@ -68,7 +68,7 @@ class Network(NamedTuple):
         if self.model.coupled or self.asked == "ntvp":
             raise InputError(
                 f"images that do not depend on each other for {what}",
-                "a model that is coupled, or that takes no batch of one point"
+                "one with coupled=True, or that takes no batch of one point"
                 if self.model.coupled
                 else "the implementation ntvp",
                 "freeze the batch's statistics, or choose another implementation",
