@@ -44,15 +44,13 @@ def run_programs(
 
     An attack of one's own has its own radius.
     """
-    ours = is_ours(attack)
+    at = partial(replace, attack) if is_ours(attack) else lambda rho: attack
 
     def start(victim: Victim, x: Any, keys: Any, rho: Any, target: Any, begin: Any) -> Any:
-        at_rho = replace(attack, rho=rho) if ours else attack
-        return at_rho.start(victim, x, keys, run, target, begin)
+        return at(rho=rho).start(victim, x, keys, run, target, begin)
 
     def advance(victim: Victim, x: Any, keys: Any, rho: Any, one: Any, two: Any, state: Any) -> Any:
-        at_rho = replace(attack, rho=rho) if ours else attack
-        step = partial(at_rho.advance, victim, x, keys, run)
+        step = partial(at(rho=rho).advance, victim, x, keys, run)
         return jax.lax.fori_loop(one, two, step, state)
 
     return network.compile(start), network.compile(advance)

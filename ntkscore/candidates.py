@@ -78,7 +78,8 @@ class Candidates(Space):
         from ntkscore.bridges import from_torch
         from ntkscore.kernels.network import checked_model
 
-        given: Any = self.networks if type(self).made is None else self._made()
+        images = self.points
+        given: Any = self.networks if type(self).made is None else self._made(images)
         if not isinstance(given, Mapping) or not given or not all(map(_is_name, given)):
             raise InputError(
                 "networks by name, {'resnet18': model, …}",
@@ -88,25 +89,25 @@ class Candidates(Space):
         models = dict[str, "Model"]()
         for name, each in given.items():
             with self.named(name):
-                is_module = hasattr(each, "state_dict")
-                models[name] = (
-                    from_torch(each, self.points[:CONVERTED]) if is_module else checked_model(each)
-                )
+                if hasattr(each, "state_dict"):
+                    models[name] = from_torch(each, images[:CONVERTED])
+                else:
+                    models[name] = checked_model(each)
         return models
 
-    def _made(self) -> object:
+    def _made(self, images: np.ndarray) -> object:
         """What the function of images returns."""
         make: Any = type(self).made
         signature = inspect.signature(make)
         try:
-            signature.bind(self.points)
+            signature.bind(images)
         except TypeError as error:
             raise InputError(
                 "a function networks(images)",
                 f"networks{signature}",
                 "give it the images as its only argument",
             ) from error
-        return make(self.points)
+        return make(images)
 
     @contextmanager
     def named(self, name: object) -> Iterator[None]:
@@ -114,8 +115,9 @@ class Candidates(Space):
 
         def tell(record: logging.LogRecord) -> bool:
             record.msg, record.args = f"network {name!r}: {record.getMessage()}", ()
-            told, _ = record.msg in self._told, self._told.add(record.msg)
-            return not told
+            is_new = record.msg not in self._told
+            self._told.add(record.msg)
+            return is_new
 
         log.addFilter(tell)
         try:
@@ -144,7 +146,7 @@ class Candidates(Space):
         from ntkscore.grams import in_full_precision
         from ntkscore.kernels.network import checked_model, network_of
         from ntkscore.results.checkpoints import fingerprint
-        from ntkscore.trace.content import constants_of
+        from ntkscore.trace.content import Function, captured_by
 
         leaves, tree = jax.tree.flatten(self.models[architecture].params)
         points = jax.numpy.zeros((2, *self.task.image_shape))
@@ -153,7 +155,9 @@ class Candidates(Space):
             # As it will be scored, so that it is traced once.
             network = in_full_precision(network_of)(model, [(points, None)])
         # Statistics that a normalisation has measured are no weights, and decide scores like them.
-        content = str(tree) + constants_of(network.model.apply)
+        content, now = str(tree), network.model.apply
+        if isinstance(now, Function):  # as all but a space's own
+            content += captured_by(now, model.params, points)
         digest = fingerprint([np.frombuffer(content.encode(), np.uint8), *leaves])[:16]
         self._identities[architecture] = {
             "network": architecture,

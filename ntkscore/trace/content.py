@@ -8,7 +8,7 @@ the function that it came from, but by the function's trace.
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
@@ -35,14 +35,12 @@ class Function:
 
     Attributes:
         inputs, logits: the shapes and dtypes of its arrays.
-        constants: shapes, dtypes and digests of the arrays that it captures.
     """
 
     def __init__(self, apply: Callable[..., Array], params: PyTree, *traces: ClosedJaxpr) -> None:
         self.apply = apply
         self.inputs, self.logits = traces[0].in_avals, traces[0].out_avals
         self._content = jax.tree.structure(params), *map(_content, traces)
-        self.constants = tuple(map(_digest, _constants(traces[0])))
         self._hash = hash(self._content)
 
     def __call__(self, params: PyTree, points: Array) -> Array:
@@ -87,15 +85,6 @@ def traced(
     return _known(Function(apply, params, trace, back)), shape
 
 
-def _constants(function: ClosedJaxpr) -> Iterator[Any]:
-    """The arrays that a function captures, and those that the functions within it do."""
-    yield from function.consts
-    for equation in all_equations(function.jaxpr):
-        for each in jax.tree.leaves(list(equation.params.values())):
-            if isinstance(each, ClosedJaxpr):
-                yield from each.consts
-
-
 _KNOWN = WeakKeyDictionary[Function, ReferenceType[Function]]()
 
 
@@ -110,9 +99,16 @@ def _known(function: Function) -> Function:
     return known
 
 
-def constants_of(apply: object) -> str:
-    """A text that differs where arrays differ that a traced function captures; empty if none do."""
-    return "".join(map(str, apply.constants)) if isinstance(apply, Function) else ""
+def captured_by(apply: Function, params: PyTree, points: Shaped) -> str:
+    """A text of the arrays that a network's function, or one within it, captures; empty for none.
+
+    Args:
+        apply, params, points: as for `traced`.
+    """
+    trace = jax.make_jaxpr(lambda *inputs: apply(*inputs))(params, points)
+    options = [each.params for each in all_equations(trace.jaxpr)]
+    inner = [each for each in jax.tree.leaves(options) if isinstance(each, ClosedJaxpr)]
+    return "".join(str(_digest(array)) for each in [trace, *inner] for array in each.consts)
 
 
 def _has_own_derivatives(jaxpr: Jaxpr) -> bool:
