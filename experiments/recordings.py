@@ -62,7 +62,8 @@ class Recording:
     """Settings of a recording.
 
     Attributes:
-        choices: fields of `Config` and of the space; the others have their defaults.
+        choices: `samples`, and fields of `Config` and of the space; the others have their
+            defaults.
         cells: specification of the cells for `ntkscore.run.selection.select`.
         seeds: number of seeds of images and weights, from 0 on.
         images: the data set that they are drawn from.
@@ -86,6 +87,11 @@ class Recording:
     def space(self) -> Any:
         """The cells' networks."""
         return self.of(**self._chosen(self.of))
+
+    @property
+    def drawn(self) -> Choices:
+        """How many images a draw has, and whether it is balanced."""
+        return {"samples": self.choices["samples"], "balanced": False}
 
     @property
     def config(self) -> Config:
@@ -249,7 +255,7 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     """
     recording = RECORDINGS[name]
     devices.prepare()
-    images = load_images(recording.images, data_dir)
+    images = load_images(recording.images, data_dir, **recording.drawn)
     space = recording.space
     cells = select(recording.cells, space, load_table(data_dir / recording.table))
     job = Scoring.of(images, recording.config, space=space, seeds=recording.seeds)

@@ -28,6 +28,7 @@ _TODAY = {
     "score_network": "score(model, (images, labels)).rows",
     "percentiles": "open_run(directory).rank(among=…)",
     "Job": "score or search",
+    "draw_images": "load_images(name, samples=…).draw(seed)",
     "fits_network": "fits(target, model, images)",
 }
 """What is written today for a name of before version 0.4."""

@@ -15,7 +15,6 @@ from ntkscore.config import Config as Config
 from ntkscore.data.costs import load_costs as load_costs
 from ntkscore.data.downloads import fetch as fetch
 from ntkscore.data.images import ImageSet as ImageSet
-from ntkscore.data.images import draw_images as draw_images
 from ntkscore.data.images import load_images as load_images
 from ntkscore.data.tables import Table as Table
 from ntkscore.data.tables import load_table as load_table

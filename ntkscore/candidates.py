@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 import numpy as np
 
 from attacks.lazy import Array, PyTree, jax
-from ntkscore.data.images import ImageSet, draw_images
+from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError, check_choice
 from ntkscore.space import WEIGHTS, Architecture, Space
 
@@ -242,7 +242,8 @@ def on_images(space: S, images: ImageSet) -> S:
     space = space.on(images.task)
     if not isinstance(space, Candidates):
         return space
-    example, _ = draw_images(images, min(POINTS, len(images.labels)), 0, False)
+    some = dataclasses.replace(images, samples=min(POINTS, len(images.labels)), balanced=False)
+    example, _ = some.draw(0)
     return dataclasses.replace(space, example=example)
 
 

@@ -23,8 +23,6 @@ class Config(Named):
     """Settings of a scoring; every field is an option of the command line as well.
 
     Attributes:
-        samples: N, images drawn from the data set; those of `ImageSet.of` or a pair are all taken.
-        balanced: whether the classes are drawn equally often.
         output: the reading of the logits: `sum`, `trace`, `label` or `loss`.
         parameters: which parameters count: `all`, `weights` or `conv_linear`.
         attack: a name in `ntkscore.ATTACKS`: `fgsm` or `pgd`.
@@ -48,8 +46,10 @@ class Config(Named):
         7
     """
 
-    samples: int = option(50, "Images that a network is scored on.")
-    balanced: bool = option(False, "Draw the classes equally often.")
+    elsewhere = dict.fromkeys(
+        ("samples", "balanced"), "give it to load_images, as in load_images('cifar10', samples=16)"
+    )
+
     output: str = option("sum", "Reading of the logits.", choices=lambda: tuple(READOUTS))
     parameters: str = option(
         "all", "Parameters that count in the kernel.", choices=lambda: tuple(PARAMETER_SETS)
@@ -89,10 +89,6 @@ class Config(Named):
             elif isinstance(values, Real) and not isinstance(values, bool):
                 object.__setattr__(self, name, (float(values),))
         check_choices(self)
-        if self.samples < 2:
-            raise InputError(
-                "at least 2 samples, whose kernel can tell them apart", self.samples, "raise it"
-            )
         for name, values in (("rho", self.rhos), ("beta", self.betas)):
             if not values:
                 raise InputError(f"at least one {name}", "none", "give one")
@@ -149,7 +145,7 @@ class Config(Named):
         """The config without what is data: equal for all configs that share a compiled program."""
         # Only the number of radii counts; they differ because equal ones are refused.
         blank = tuple(i / len(self.rhos) for i in range(len(self.rhos)))
-        return replace(self, samples=2, balanced=False, rhos=blank, betas=(0.5,))
+        return replace(self, rhos=blank, betas=(0.5,))
 
     def to_dict(self) -> dict[str, Any]:
         """The choices as plain values for JSON."""

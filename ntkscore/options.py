@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 from ntkscore.errors import InputError, check_choice
 
@@ -77,7 +77,13 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 
 
 class Named:
-    """A dataclass of choices, whose unknown names are refused with the nearest known ones."""
+    """A dataclass of choices, whose unknown names are refused with the nearest known ones.
+
+    Attributes:
+        elsewhere: what to write for names that belong to something else.
+    """
+
+    elsewhere: ClassVar[Mapping[str, str]] = {}
 
     def __new__(cls, *_: Any, **choices: Any) -> Any:
         known = _parameters(cls.__init__)
@@ -90,7 +96,7 @@ class Named:
                 raise InputError(
                     f"choices of {cls.__name__}, {', '.join(names)}",
                     repr(name),
-                    f"write {near[0]}" if near else "leave it out",
+                    cls.elsewhere.get(name) or (f"write {near[0]}" if near else "leave it out"),
                 )
         return super().__new__(cls)
 

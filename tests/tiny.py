@@ -18,13 +18,13 @@ import pytest
 
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
-from ntkscore import ImageSet, score
+from ntkscore import ImageSet, load_images, score
 from ntkscore.cli import main
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
 
-CONFIG = Config(samples=4)
+IMAGES = load_images("synthetic", samples=4)
 SPACE = NASBench201(channels=4, cells_per_stage=1)
 OPTIONS = ["--channels", "4", "--cells-per-stage", "1", "--samples", "4", "--seeds", "1"]
 RESIDUAL = Residual(width=8)

@@ -108,16 +108,16 @@ def whole_space(size: str, folder: Path) -> None:
     embedded images and the distinct cells. `pace.json` has the state of this start and of earlier
     ones.
     """
-    home, pace = data_home(), folder / "pace.json"
+    home, pace, drawn = data_home(), folder / "pace.json", SIZES[size].drawn
     table = load_table(home / BENCHMARK) if (home / BENCHMARK).is_dir() else None
     cells = "table" if table else "distinct"
     if size == "tiny":
         cells = f"{'table' if table else 'random'}:{TINY_CELLS}"
     try:
-        images = load_images(DATASET)
+        images = load_images(DATASET, **drawn)
     except InputError as error:
         typer.echo(f"{error}; embedded images stand in for them", err=True)
-        images = load_images("synthetic")
+        images = load_images("synthetic", **drawn)
     earlier, begin, begun = read_json(pace), time.monotonic(), time.strftime("%F %T")
     with progress_display() as show:
 

@@ -117,7 +117,7 @@ def measure(choices: Choices, cells: list[Cell], device: Any, rivals: bool) -> d
         timings.append(row)
     whole = seconds(partial(stacks, cells), 1)
     frame = pd.DataFrame(timings, columns=list(COLUMNS))
-    flops = sum(stack_flops(cell, space, scorer.config) for cell in cells)
+    flops = sum(stack_flops(cell, space, scorer.config, choices["samples"]) for cell in cells)
     return {
         **{name: choices[name] for name in ("samples", "channels", "cells_per_stage")},
         "device": device.device_kind,

@@ -20,7 +20,7 @@ import numpy as np
 from cells.nasbench201 import Cell, distinct_cells
 from cells.nasbench201.space import NASBench201
 from experiments.recordings import Choices, Recording
-from ntkscore import draw_images, load_images
+from ntkscore import load_images
 from ntkscore.compiler import compiler_options
 from ntkscore.config import Config
 from ntkscore.model import Model
@@ -36,10 +36,11 @@ def prepared(choices: Choices, device: Any = None) -> tuple[NASBench201, Scorer,
         choices: fields of `Config` and of `NASBench201`.
         device: that networks are scored on, one at a time; the first one if left out.
     """
-    data, recording = load_images("synthetic"), Recording(choices)
+    recording = Recording(choices)
+    data = load_images("synthetic", **recording.drawn)
     space, config = recording.space.on(data.task), recording.config
     scorer = Scorer(space, config, plan(None, 1, [device]) if device else None)
-    return space, scorer, scorer.batch(*draw_images(data, config.samples, 0, False), 0)
+    return space, scorer, scorer.batch(*data.draw(0), 0)
 
 
 def compiled(
@@ -97,9 +98,9 @@ def matrix_product_rate(device: Any) -> float:
     return 2 * size**3 / seconds(lambda: product(a, a), 3)
 
 
-def stack_flops(cell: Cell, space: Space, config: Config) -> float:
-    """FLOPs of the kernel at 3N points, the two attacks between them included."""
-    n, steps = config.samples, config.attack_at(0.1).steps
+def stack_flops(cell: Cell, space: Space, config: Config, n: int) -> float:
+    """FLOPs of the kernel at 3N points of N images, the two attacks between them included."""
+    steps = config.attack_at(0.1).steps
     forward, back, weights = 3 + 2 * (steps - 1), 3 + 2 * steps, 3
     costs = space.costs(cell)
     passes = n * (forward + back + weights)

@@ -37,7 +37,6 @@ import typer
 
 from cells.wideresnet import Stages, WideResNet
 from experiments.data import DATASET, RECORDED
-from ntkscore.config import Config
 from ntkscore.data.images import load_images
 from ntkscore.data.nares import DEPTHS, WIDTHS
 from ntkscore.paths import data_home
@@ -77,8 +76,9 @@ def score_nares(
 ) -> None:
     """Score the 500 networks of NARes that are predicted, or the rest of them."""
     devices.prepare()
-    start, images = time.monotonic(), load_images(DATASET, data_home(data_dir))
-    job = Scoring.of(images, Config(samples=samples), space=WideResNet(channels=2), seeds=seeds)
+    start, home = time.monotonic(), data_home(data_dir)
+    images = load_images(DATASET, home, samples=samples)
+    job = Scoring.of(images, space=WideResNet(channels=2), seeds=seeds)
     chosen = drawn()[:most]
     kept = ResultSet.create_or_resume(out, job.configuration, [*job.space.identity(chosen[0])])
     session = provenance({"command": "python -m experiments.tools score-nares"})

@@ -47,9 +47,9 @@ def score(
         networks: of a search space, by any name that it knows: one, a list, or a specification such
             as `random:64` or `distinct` (`ntkscore.run.selection.select`). Or networks of your own
             at the weights that they have: a model or a PyTorch module, or a dict of them by name.
-        images: to draw from: their name or an `ImageSet`. Or (images, labels) to score on as they
-            are: (N, height, width, colours) with pixels in [0, 1], for networks of your own any
-            (N, …); and (N,) classes.
+        images: to draw from: their name, or `load_images(name, samples=…)`. Or (images, labels) to
+            score on as they are: (N, height, width, colours) with pixels in [0, 1], for networks of
+            your own any (N, …); and (N,) classes.
         config: how to score; `Config()` if left out.
         space: where the networks come from; NAS-Bench-201 if left out. None beside networks of your
             own.
@@ -73,7 +73,9 @@ def score(
 
     Example:
         >>> from cells import Residual
-        >>> run = score("all", "synthetic", Config(samples=4), space=Residual(depth=3, width=8))
+        >>> from ntkscore import load_images
+        >>> images = load_images("synthetic", samples=4)
+        >>> run = score("all", images, space=Residual(depth=3, width=8))
         >>> run.rank(by="clean.trace")[["rank", "skips"]].shape
         (2, 2)
 
@@ -89,7 +91,7 @@ def score(
     """
     space, named = own_or_named(networks, space)
     data = ImageSet.of(*images) if isinstance(images, tuple) else images
-    if isinstance(data, ImageSet) and data.whole:
+    if isinstance(data, ImageSet) and data.samples is None:
         check_pixels(data.images)
         if not isinstance(space, Candidates):  # which have as many logits as they like
             check_classes(data.num_classes)

@@ -91,9 +91,10 @@ def search(
     Example:
         >>> import tempfile
         >>> from cells import Residual
-        >>> space, config = Residual(depth=5, width=8), Config(samples=4)
+        >>> from ntkscore import load_images
+        >>> space, images = Residual(depth=5, width=8), load_images("synthetic", samples=4)
         >>> with tempfile.TemporaryDirectory() as out:
-        ...     ranked = search("synthetic", out, config, space=space, budget=6).rank()
+        ...     ranked = search(images, out, space=space, budget=6).rank()
         >>> len(ranked)
         6
     """

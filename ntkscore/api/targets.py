@@ -1,7 +1,6 @@
 """Whether a scoring fits on a GPU or TPU that is not at hand, and how fast it is at best."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import nan
 
 import numpy as np
@@ -85,15 +84,16 @@ def fits(
     job = Scoring.of(images, config, space=space, seeds=seeds)
     chosen = job.select(networks, None)
     dearest = max(chosen, key=lambda each: job.space.costs(each).get("flops", 0))
-    layout, program = fit(job.space, job.config, dearest, device, batch=batch)
-    work = arithmetic(job.space, job.config, dearest)
+    samples = job.data.drawn["samples"]
+    layout, program = fit(job.space, job.config, dearest, samples, device, batch=batch)
+    work = arithmetic(job.space, job.config, dearest, samples)
     count = len(chosen) * len(job.seeds)
     seconds = work.seconds(device, count, mean_cost(job.space, chosen))
     return _row(device, layout, program, count, seconds)
 
 
 def _fits_network(target: str, model: Model, images: np.ndarray, config: Config) -> pd.DataFrame:
-    chosen, config = target_named(target), replace(config, samples=len(images))
+    chosen = target_named(target)
     (device, *_) = devices_of(chosen)
     with chosen.traced():
         with precision(config):

@@ -15,7 +15,7 @@ import typer
 
 from ntkscore.cli.display import Format, input_errors
 from ntkscore.config import Config
-from ntkscore.data.datasets import DATASETS
+from ntkscore.data.datasets import DATASETS, SAMPLES
 from ntkscore.errors import InputError
 from ntkscore.options import option, options
 from ntkscore.paths import local
@@ -25,6 +25,7 @@ from ntkscore.text import format_rho, parse_fraction
 from ntkscore.training.recipe import Recipe
 
 if TYPE_CHECKING:
+    from ntkscore.data.images import ImageSet
     from ntkscore.run.scoring import Scoring
 
 SCORING = "How networks are scored"
@@ -144,6 +145,8 @@ SpaceName = Annotated[
 class Drawn:
     """The images and seeds that networks are scored on."""
 
+    samples: int = option(SAMPLES, "Images that a network is scored on.")
+    balanced: bool = option(False, "Draw the classes equally often.")
     data: str = option("synthetic", _DATA)
     data_dir: Path | None = option(None, _DATA_DIR)
     seed: int = option(0, "Random seed for images, weights and the choice of networks.")
@@ -151,13 +154,18 @@ class Drawn:
         None, "How many seeds to score with, from --seed on; the space's own number if left out."
     )
 
+    @property
+    def images(self) -> "ImageSet":
+        """The images to draw from."""
+        from ntkscore.data.images import load_images
+
+        return load_images(self.data, self.data_dir, samples=self.samples, balanced=self.balanced)
+
     def scoring(self, config: Config, space: Space) -> "Scoring":
         """What is scored."""
-        from ntkscore.data.images import load_images
         from ntkscore.run.scoring import Scoring
 
-        images = load_images(self.data, self.data_dir)
-        return Scoring.of(images, config, space=space, seeds=self.seeds, first=self.seed)
+        return Scoring.of(self.images, config, space=space, seeds=self.seeds, first=self.seed)
 
 
 PANELS: dict[Any, str] = {Config: SCORING, Drawn: SCORING, Recipe: TRAINING, Space: NETWORKS}

@@ -179,7 +179,7 @@ def search(
 
     check_picture(plot)
     bounds, beside = o.bounds_of(at_most), o.names_in(pareto)
-    images = ntkscore.load_images(drawn.data, drawn.data_dir)
+    images = drawn.images
     stop = interruptible(lambda: on_disk(out))
     with stop, connected(scheduler) as executor, stderr.status("compiling") as status:
         run = ntkscore.search(

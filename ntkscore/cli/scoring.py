@@ -141,7 +141,7 @@ def _score_trained(
 
     if len(cells) != 1:
         raise InputError("one network with --weights", len(cells), "name the one")
-    images, seed = ntkscore.load_images(drawn.data, drawn.data_dir), drawn.seed
+    images, seed = drawn.images, drawn.seed
     networks = trained_networks(weights, cells[0], space, lambda held_out: images)
     if images.task.image_shape != networks.space.task.image_shape:
         raise InputError(
@@ -149,8 +149,7 @@ def _score_trained(
             images.task.image_shape,
             "choose others with --data",
         )
-    pixels, labels = ntkscore.draw_images(images, config.samples, seed, config.balanced)
-    same = ImageSet.of(pixels, labels, name=images.name)
+    same = ImageSet.of(*images.draw(seed), name=images.name)
     frames = []
     for columns, model in networks.pairs:
         with stderr.status("compiling, then scoring"):

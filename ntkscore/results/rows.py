@@ -22,6 +22,7 @@ stored once, in its configuration."""
 FUNCTIONS = "functions"
 """The entry of a configuration with the fingerprints of what it names (`run.fingerprints`)."""
 
+OF_IMAGES = ("dataset", "data_checksum", "samples", "balanced")
 NO_COLUMN = ("data_checksum", "rhos", "betas", "steps", "step_size", "proxies", FUNCTIONS)
 """Entries of a configuration that are no column: too long, or in the rows already."""
 

@@ -102,7 +102,7 @@ def compute(
         for shape, sharing in by_shape(space, missing).items():
             if shape not in known:
                 known.add(shape)
-                scorer = fitting(make, scorer, sharing[0])
+                scorer = fitting(make, scorer, sharing[0], len(labels))
             queue = in_order(space, sharing, scorer.plan.group)
             batch = scorer.batch(images, labels, seed, shape)
             waiting: list[Architecture] = []
@@ -132,6 +132,7 @@ def fitting(
     make: Callable[[Plan], "Scorer"],
     scorer: "Scorer",
     architecture: Architecture,
+    samples: int,
     room: int | None = None,
 ) -> "Scorer":
     """The scorer with the largest groups that have room on its accelerators.
@@ -146,7 +147,7 @@ def fitting(
         return scorer
 
     def needed(layout: Plan) -> int:
-        return devices.bytes_needed(make(layout).trace(architecture).lower().compile())
+        return devices.bytes_needed(make(layout).trace(architecture, samples).lower().compile())
 
     layout = devices.largest_with_room(scorer.plan, room, needed)
     return scorer if layout == scorer.plan else make(layout)
@@ -156,6 +157,7 @@ def plan_for(
     space: Space,
     architectures: Sequence[Architecture],
     config: Config,
+    samples: int,
     batch: int | None = None,
     most: int | None = None,
 ) -> Plan:
@@ -163,7 +165,7 @@ def plan_for(
     if space.piecewise:
         devices.check_batch(batch)
         return devices.one_device()
-    points = config.samples * (2 * len(config.rhos) + 1)
+    points = samples * (2 * len(config.rhos) + 1)
     width = 8 if config.x64 else 4
     if config.implementation not in ("auto", "layerwise"):
         width *= AS_A_WHOLE

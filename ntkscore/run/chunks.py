@@ -120,7 +120,7 @@ def computed_here(chunk: Chunk) -> Answer:
         )
     program = space, config, space.shape(architectures[0])
     started, known = time.monotonic(), program in _COMPILED
-    plan = calls.plan_for(space, architectures, config, chunk.batch, chunk.most)
+    plan = calls.plan_for(space, architectures, config, len(draw[1]), chunk.batch, chunk.most)
     rows: dict[Hashable, Rows] = {}
     key = next(iter(space.identity(architectures[0])))
     what = space, config, {chunk.seed: draw}, architectures, set(), plan

@@ -132,7 +132,7 @@ def run(
     networks = described(space, architectures) if own else {}
     what = space, config, job.draws, architectures, done
     if executor is None:
-        plan = calls.plan_for(space, architectures, config, batch)
+        plan = calls.plan_for(space, architectures, config, len(images), batch)
         computed_calls = calls.compute(*what, plan, not stays)
     else:
         plan, computed_calls = Workers(), chunks.compute(executor, *what, batch)

@@ -79,13 +79,15 @@ class Arithmetic(NamedTuple):
         return networks * part * self.network / target.rate
 
 
-def arithmetic(space: Space, config: Config, architecture: Architecture) -> Arithmetic:
-    """The arithmetic of the networks of an architecture's shape, computed one by one."""
+def arithmetic(
+    space: Space, config: Config, architecture: Architecture, samples: int
+) -> Arithmetic:
+    """The arithmetic of an architecture's networks on so many images, computed one by one."""
     shape, dtype = space.shape(architecture), dtype_of(config)
     with traced_for("gpu"):
-        whole = Scorer(space, config, layout_independent=True).trace(architecture).jaxpr
+        whole = Scorer(space, config, layout_independent=True).trace(architecture, samples).jaxpr
     variables, code = space.draw(shape, 0, dtype), space.encode(architecture)
-    images = jax.ShapeDtypeStruct((config.samples, *space.task.image_shape), dtype)
+    images = jax.ShapeDtypeStruct((samples, *space.task.image_shape), dtype)
     counted: list[float] = []
 
     def count(variables: PyTree, code: PyTree, images: Array) -> Array:
@@ -97,21 +99,22 @@ def arithmetic(space: Space, config: Config, architecture: Architecture) -> Arit
 
     with precision(config):
         jax.eval_shape(count, variables, code, images)
-    return Arithmetic(2 * program_multiply_adds(whole.jaxpr), 2 * counted[0] / config.samples)
+    return Arithmetic(2 * program_multiply_adds(whole.jaxpr), 2 * counted[0] / samples)
 
 
 def fit(
     space: Space,
     config: Config,
     architecture: Architecture,
+    samples: int,
     target: Target,
     *,
     count: int = 1,
     batch: int | None = None,
 ) -> tuple[Plan, Compiled]:
-    """The layout of a run with the largest group that has room, or the smallest, and its program.
+    """The layout with the largest group that has room, or the smallest, and its program.
 
-    The program is compiled for `count` devices, 1 or 8.
+    The program scores networks on `samples` images, on `count` devices, 1 or 8.
     """
     layout = plan(batch=batch, devices=devices_of(target, count))
     if space.piecewise:
@@ -123,7 +126,7 @@ def fit(
         nonlocal said
         scorer = Scorer(space, config, layout, layout_independent=True)
         try:
-            programs[layout] = compiled(scorer.trace(architecture), target)
+            programs[layout] = compiled(scorer.trace(architecture, samples), target)
         except jax.errors.JaxRuntimeError as error:
             said = str(error).splitlines()[0]
             raise

@@ -30,7 +30,7 @@ from ntkscore.kernels.stack import Stack, stack
 from ntkscore.measures.registry import quantities
 from ntkscore.memory import has_many_mappings
 from ntkscore.model import Model
-from ntkscore.results.rows import VARYING, Rows, rows_of
+from ntkscore.results.rows import OF_IMAGES, VARYING, Rows, rows_of
 from ntkscore.run.devices import Plan, one_device
 from ntkscore.run.fingerprints import functions_of
 from ntkscore.space import SIDE_BY_SIDE, WEIGHTS, Architecture, Space
@@ -271,7 +271,7 @@ class Scorer:
         """
         self.config.check_radii(images.shape[1:])
         names, options = self.space.identity(architecture).keys(), self.space.columns.keys()
-        others = {*VARYING, "dataset", "data_checksum", *self.config.to_dict()}
+        others = {*VARYING, *OF_IMAGES, *self.config.to_dict()}
         if common := sorted(((names | options) & others) | (names & options)):
             raise InputError(
                 f"columns of the space {self.space.name} whose names no other column of a run has",
@@ -340,8 +340,8 @@ class Scorer:
         networks = [{**self.space.identity(a), "seed": batch.seed} for a in architectures]
         return Pending(networks, Stack(*computed), batch.labels, self.config)
 
-    def trace(self, architecture: Architecture) -> Traced:
-        """The program of a call as JAX traces it; nothing is computed.
+    def trace(self, architecture: Architecture, samples: int) -> Traced:
+        """The program of a call on so many images as JAX traces it; nothing is computed.
 
         Of a space whose networks are computed piecewise, it is the program of all pieces.
         """
@@ -354,8 +354,8 @@ class Scorer:
                 lambda c: np.broadcast_to(c, (self.plan.per_call, *np.shape(c))),
                 self.space.encode(architecture),
             )
-            images = jax.ShapeDtypeStruct((config.samples, *self.space.task.image_shape), dtype)
-            labels = jax.ShapeDtypeStruct((config.samples,), jnp.int32)
+            images = jax.ShapeDtypeStruct((samples, *self.space.task.image_shape), dtype)
+            labels = jax.ShapeDtypeStruct((samples,), jnp.int32)
             shared = (self.space.draw(shape, 0, dtype), images, labels, jax.random.key(0))
             *arrays, key = jax.tree.map(lambda each: on(each, self._everywhere), shared)
             # As in `start`, so that a call finds the program that was compiled from this trace.

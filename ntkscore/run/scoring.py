@@ -1,7 +1,7 @@
 """What is scored: networks of a space, on images, with the seeds and choices that decide scores."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 
 from ntkscore.candidates import on_images
 from ntkscore.config import Config
-from ntkscore.data.images import ImageSet, draw_images, load_images
+from ntkscore.data.images import ImageSet, load_images
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 from ntkscore.results.rows import FUNCTIONS
@@ -59,10 +59,11 @@ class Scoring:
         chosen = tuple(dict.fromkeys(seeds))
         if not chosen:
             raise InputError("at least one seed", "none", "give one")
-        config = config or Config()
-        if data.whole:
-            config = replace(config, samples=len(data.labels))
-        return cls(data=data, config=config, space=space, seeds=chosen)
+        if (samples := data.drawn["samples"]) < 2:
+            raise InputError(
+                "at least 2 samples, whose kernel can tell them apart", samples, "score on more"
+            )
+        return cls(data=data, config=config or Config(), space=space, seeds=chosen)
 
     def select(
         self,
@@ -80,22 +81,19 @@ class Scoring:
     def configuration(self) -> dict[str, Any]:
         """The choices that must be equal for two runs to share a directory, as plain values."""
         head = {"dataset": self.data.name, "data_checksum": self.data.checksum}
-        choices = choices_of(self.space.columns, self.config)
+        choices = choices_of({**self.space.columns, **self.data.drawn}, self.config)
         return {**head, **choices, FUNCTIONS: functions_of(self.space, self.config)}
 
     @cached_property
     def draws(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
         """Pixels (N, H, W, C) in [0, 1] and labels (N,) of each seed."""
-        if self.data.whole:
-            return dict.fromkeys(self.seeds, (self.data.images, self.data.labels))
-        config = self.config
-        return {s: draw_images(self.data, config.samples, s, config.balanced) for s in self.seeds}
+        return {seed: self.data.draw(seed) for seed in self.seeds}
 
 
-def choices_of(space: Mapping[str, object], config: Config) -> dict[str, object]:
-    """The choices of space and config that decide a score, as plain values."""
+def choices_of(others: Mapping[str, object], config: Config) -> dict[str, object]:
+    """The choices of space, draw and config that decide a score, as plain values."""
     choices = config.to_dict()
     del choices["implementation"]  # The implementations agree; which one ran is provenance.
     if not config.proxies:
         del choices["proxies"]  # Runs from before there was the choice go on.
-    return {**space, **choices}
+    return {**others, **choices}

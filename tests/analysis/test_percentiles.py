@@ -2,14 +2,16 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from tiny import CONFIG, RESIDUAL, RESIDUAL_OPTIONS, invoke, refused, refuses
+from tiny import IMAGES, RESIDUAL, RESIDUAL_OPTIONS, invoke, refused, refuses
 
 import ntkscore
 from cells.nasbench201.space import NASBench201
+from ntkscore import ImageSet
 from ntkscore.analysis import percentiles
 from ntkscore.analysis.score_names import ScoreSum, below
 from ntkscore.config import Config
@@ -24,12 +26,14 @@ BY = "params+shortcuts+clean.trace"
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run over all sixteen networks with two seeds."""
     out = tmp_path_factory.mktemp("whole") / "run"
-    ntkscore.score("all", "synthetic", CONFIG, space=RESIDUAL, seeds=2, out=out)
+    ntkscore.score("all", IMAGES, space=RESIDUAL, seeds=2, out=out)
     return out
 
 
-def scored(names: list[str], seed: int, config: Config = CONFIG) -> ntkscore.Run:
-    return ntkscore.score(names, "synthetic", config, space=RESIDUAL, seeds=[seed])
+def scored(
+    names: list[str], seed: int, config: Config | None = None, data: ImageSet = IMAGES
+) -> ntkscore.Run:
+    return ntkscore.score(names, data, config, space=RESIDUAL, seeds=[seed])
 
 
 def places(run: ntkscore.Run, whole: Path, by: str | None = BY) -> pd.Series:
@@ -77,22 +81,20 @@ def test_a_sum_ranks_among_the_population() -> None:
 @pytest.mark.parametrize(
     ("choices", "got"),
     [
-        ({"samples": 8}, ["samples", 4, 8]),
-        ({"output": "loss"}, ["output", "sum", "loss"]),
-        ({"rhos": (3 / 255,)}, ["3/255"]),
+        ({"data": replace(IMAGES, samples=8)}, ["samples", 4, 8]),
+        ({"config": Config(output="loss")}, ["output", "sum", "loss"]),
+        ({"config": Config(rhos=(3 / 255,))}, ["3/255"]),
     ],
 )
-def test_scores_made_otherwise_are_refused(
-    whole: Path, choices: dict[str, object], got: list
-) -> None:
-    run = scored(["0"], 0, replace(CONFIG, **choices))
+def test_scores_made_otherwise_are_refused(whole: Path, choices: dict[str, Any], got: list) -> None:
+    run = scored(["0"], 0, **choices)
     with refuses(*got):
         run.rank("clean.trace", among=whole)
 
 
 def test_other_images_seeds_and_scores_are_refused(whole: Path) -> None:
-    other = replace(ntkscore.load_images("synthetic"), checksum="0")
-    run = ntkscore.score("0110", other, CONFIG, space=RESIDUAL)
+    other = replace(IMAGES, checksum="0")
+    run = ntkscore.score("0110", other, space=RESIDUAL)
     with refuses("data_checksum", 0, expected=whole):
         run.rank(among=whole)
     with refuses(7, 0, 1):
@@ -102,7 +104,7 @@ def test_other_images_seeds_and_scores_are_refused(whole: Path) -> None:
             whole,
             ntkscore.open_run(whole).results.configuration,
             [0],
-            CONFIG.rhos[0],
+            Config().rhos[0],
             ScoreSum(("joint_robust@0.25.trace",)),
             RESIDUAL,
         )
@@ -113,7 +115,7 @@ def test_of_the_packages_references_one_that_differs_is_passed_over_and_a_damage
     tmp_path: Path,
 ) -> None:
     ResultSet.create_or_resume(tmp_path / "other", {"samples": 3})
-    asked = ({"samples": 4}, [0], CONFIG.rhos[0], None, RESIDUAL, tmp_path)
+    asked = ({"samples": 4}, [0], Config().rhos[0], None, RESIDUAL, tmp_path)
     assert percentiles.shipped_population(*asked) is None
     (tmp_path / "other" / "run.json").write_text("{")
     with refuses(tmp_path / "other" / "run.json"):
@@ -134,11 +136,12 @@ def test_the_command_ranks_among_another_run(whole: Path, tmp_path: Path) -> Non
 @pytest.mark.thorough
 def test_the_package_has_a_reference_for_the_first_steps() -> None:
     """Two cells scored alone lie where they do in the whole space that came with the package."""
-    config, space = Config(samples=16), NASBench201(channels=8, cells_per_stage=1)
+    images = ntkscore.load_images("synthetic", samples=16)
+    space = NASBench201(channels=8, cells_per_stage=1)
     run = ntkscore.open_run(percentiles.SHIPPED / "small-synthetic")
     whole = replace(run, seeds=(1,)).rank().set_index("cell")["percentile"]
     assert len(whole) == 5_234
     assert whole.mean() == pytest.approx(50)
     cells = ["312323", "303223"]
-    found = ntkscore.score(cells, "synthetic", config, space=space, seeds=[1]).rank()
+    found = ntkscore.score(cells, images, space=space, seeds=[1]).rank()
     np.testing.assert_allclose(found["percentile"], whole[found["cell"]], atol=0.05)

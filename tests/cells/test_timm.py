@@ -40,7 +40,7 @@ def test_a_network_is_that_of_timm(torch: ModuleType, timm: Any) -> None:
 
 
 def test_networks_are_scored_by_name(timm: Any) -> None:
-    run = ntkscore.score(NAME, "synthetic", ntkscore.Config(samples=4), space=Timm())
+    run = ntkscore.score(NAME, ntkscore.load_images("synthetic", samples=4), space=Timm())
     ranked = run.rank("clean.trace")
     assert ranked["network"].tolist() == [NAME] and ranked["clean.trace"].notna().all()
 

@@ -310,7 +310,7 @@ def test_networks_share_the_programs_of_equal_pieces(double: None) -> None:
 @pytest.mark.thorough
 def test_a_run_computes_by_pieces_what_one_program_does() -> None:
     points = np.random.default_rng(1).uniform(size=(4, *TASK.image_shape))
-    scorer = Scorer(SPACE, Config(samples=4, x64=True))
+    scorer = Scorer(SPACE, Config(x64=True))
     batch = scorer.batch(points, np.arange(4), 0, SPACE.shape(SMALL))
     (rows,) = scorer([SMALL], batch)
     scorer._compute = scorer._whole()
@@ -318,7 +318,7 @@ def test_a_run_computes_by_pieces_what_one_program_does() -> None:
 
 
 def test_a_run_takes_one_network_at_a_time() -> None:
-    plan = plan_for(SPACE, [SMALL, SPACE.parse("WRN-10-1")], Config(samples=4), batch=8)
+    plan = plan_for(SPACE, [SMALL, SPACE.parse("WRN-10-1")], Config(), 4, batch=8)
     assert plan.per_call == 1
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tiny import invoke, refused, refuses
+from tiny import IMAGES, invoke, refused, refuses
 
 import ntkscore
 from cells import Residual
@@ -62,12 +62,12 @@ def test_the_command_prints_what_the_function_gives(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_run_that_is_opened_is_the_run_that_was_scored(tmp_path: Path) -> None:
-    config = Config(samples=4, rhos=(0.1, 0.2))
+    config = Config(rhos=(0.1, 0.2))
     how = {"space": Residual(width=8), "seeds": 2}
-    run = ntkscore.score(["0", "01", "0110"], "synthetic", config, out=tmp_path / "run", **how)
+    run = ntkscore.score(["0", "01", "0110"], IMAGES, config, out=tmp_path / "run", **how)
     again = open_run(tmp_path / "run")
     pd.testing.assert_frame_equal(run.rows, again.rows)
-    in_memory = ntkscore.score(["0", "01", "0110"], "synthetic", config, **how)
+    in_memory = ntkscore.score(["0", "01", "0110"], IMAGES, config, **how)
     # In memory XLA may choose another library, which rounds differently.
     pd.testing.assert_frame_equal(run.rows, in_memory.rows, rtol=1e-3, atol=1e-6)
     first = run.rank(rho=0.1)
@@ -85,9 +85,9 @@ def test_costs_are_those_of_the_runs_classes(tmp_path: Path) -> None:
     data = tmp_path / "mine.npz"
     images = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), np.uint8)
     np.savez(data, images=images, labels=np.arange(4), num_classes=4)
-    space, config = Residual(width=8), Config(samples=4)
+    space = Residual(width=8)
     out = tmp_path / "run"
-    run = ntkscore.score(["0", "01"], ntkscore.load_images(data), config, space=space, out=out)
+    run = ntkscore.score(["0", "01"], ntkscore.load_images(data, samples=4), space=space, out=out)
     pd.testing.assert_frame_equal(run.rank(), open_run(out).rank())
     assert open_run(out).space.task.num_classes == 4
 
@@ -96,7 +96,7 @@ def test_costs_are_those_of_the_runs_classes(tmp_path: Path) -> None:
 def radii(tmp_path: Path) -> Path:
     """A run of two radii, whose orders are opposite; its attack is one of its program's own."""
     space = Residual(width=8, depth=4)
-    configuration = {"dataset": "synthetic", **Config(samples=4).to_dict(), **space.columns}
+    configuration = {"dataset": "synthetic", **IMAGES.drawn, **Config().to_dict(), **space.columns}
     configuration |= {"attack": "strong", "output": "own", "rhos": [1 / 255, 8 / 255]}
     results = ResultSet.create_or_resume(tmp_path / "run", configuration, ["skips"])
     row = {"seed": 0, "steps": 1, "step_size": 0.1, "beta": None, "kernel": "robust"}
@@ -149,7 +149,7 @@ def test_an_agreement_against_the_declared_direction_is_marked(tmp_path: Path) -
     """Here a larger condition goes with better networks, and a larger trace with worse ones."""
     keys = ["000", "001", "010", "011", "100", "101"]
     space = Residual(width=8, depth=5)
-    configuration = {"dataset": "synthetic", **Config(samples=4).to_dict(), **space.columns}
+    configuration = {"dataset": "synthetic", **IMAGES.drawn, **Config().to_dict(), **space.columns}
     results = ResultSet.create_or_resume(tmp_path / "run", configuration, ["skips"])
     row = {"seed": 0, "rho": 8 / 255, "steps": 1, "step_size": 0.1, "beta": None, "status": "ok"}
     for place, skips in enumerate(keys):

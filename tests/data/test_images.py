@@ -1,6 +1,7 @@
 import os
 import pickle
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tiny import refuses
 
 from ntkscore.data.image_formats import read_pickle
-from ntkscore.data.images import ImageSet, draw_images, load_images
+from ntkscore.data.images import ImageSet, load_images
 
 CIFAR10 = "cifar-10-batches-py/data_batch_1"
 
@@ -274,10 +275,11 @@ def test_damaged_npz(tmp_path: Path) -> None:
     data=st.data(),
 )
 def test_draw(counts: list[int], seed: int, balanced: bool, data: st.DataObject) -> None:
-    images = make_set(counts)
+    of = make_set(counts)
     most = 3 * len(counts) if balanced else sum(counts)
     samples = data.draw(st.integers(1, most))
-    pixels, labels = draw_images(images, samples, seed, balanced)
+    images = replace(of, samples=samples, balanced=balanced)
+    pixels, labels = images.draw(seed)
     numbers = pixels[:, 0, 0, 0].astype(int)
     assert pixels.dtype == np.float32
     assert labels.dtype == np.int32
@@ -286,36 +288,52 @@ def test_draw(counts: list[int], seed: int, balanced: bool, data: st.DataObject)
     if balanced:
         per_class = np.bincount(labels, minlength=len(counts))
         assert per_class.max() - per_class.min() <= 1
-    fewer, _ = draw_images(images, max(1, samples // 2), seed, balanced)
+    fewer, _ = replace(images, samples=max(1, samples // 2)).draw(seed)
     assert (fewer == pixels[: len(fewer)]).all()
 
 
 def test_draw_follows_the_seed(synthetic: ImageSet) -> None:
-    first, again, other = (draw_images(synthetic, 7, seed, True) for seed in (0, 0, 1))
+    images = replace(synthetic, samples=7, balanced=True)
+    first, again, other = map(images.draw, (0, 0, 1))
     assert (first[0] == again[0]).all()
     assert set(first[1].tolist()) != set(other[1].tolist())
 
 
 def test_draw_scales_pixels(synthetic: ImageSet) -> None:
-    pixels, _ = draw_images(synthetic, 1000, 0, False)
+    pixels, _ = replace(synthetic, samples=1000).draw(0)
     assert pixels.mean() == pytest.approx(synthetic.pixels.mean(), rel=1e-5)
 
 
 def test_balanced_choice_uses_up_small_classes() -> None:
-    _, labels = draw_images(make_set([1, 5, 5]), 5, 0, True)
+    _, labels = replace(make_set([1, 5, 5]), samples=5, balanced=True).draw(0)
     assert np.bincount(labels).tolist() == [1, 2, 2]
 
 
 def test_choices_that_cannot_be_made() -> None:
     images = make_set([1, 5, 5])
-    with refuses(0, 3):
-        draw_images(images, 0, 3, False)
-    with refuses(2, -1):
-        draw_images(images, 2, -1, False)
+    with refuses(-1):
+        replace(images, samples=2).draw(-1)
     with refuses(12, expected=(11, "made"), remedy="--samples"):
-        draw_images(images, 12, 0, False)
+        replace(images, samples=12).draw(0)
     with refuses("made", 1, 0):
-        draw_images(images, 7, 0, True)
+        replace(images, samples=7, balanced=True).draw(0)
+
+
+@pytest.mark.parametrize("samples", [0, -2, "8", True, 2.5])
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_number_of_images_is_refused(samples: Any) -> None:
+    with refuses(samples, expected="1 sample"):
+        load_images("synthetic", samples=samples)
+
+
+def test_a_whole_set_is_drawn_in_its_order_on_the_scale_of_pixels(synthetic: ImageSet) -> None:
+    for data in (load_images("synthetic", samples=None), replace(synthetic, samples=None)):
+        pixels, labels = data.draw(7)
+        np.testing.assert_array_equal(pixels, synthetic.pixels)
+        np.testing.assert_array_equal(labels, synthetic.labels)
+        assert data.drawn == {"samples": 1000, "balanced": False}
+    own = ImageSet.of(np.full((2, 4, 4, 3), 0.1), np.array([0, 1]))
+    assert own.draw(0)[0].dtype == np.float64  # as they are
 
 
 def test_a_files_own_normaliser_is_part_of_its_checksum(tmp_path: Path) -> None:

@@ -9,15 +9,15 @@ import pytest
 from cells.nasbench201.space import NASBench201
 from experiments.tools.benchmark import clean_kernel, torch_kernel, torch_network
 from ntkscore.config import Config
-from ntkscore.data.images import draw_images, load_images
+from ntkscore.data.images import load_images
 from ntkscore.run.scorer import Scorer
 
 
 @pytest.mark.slow
 def test_the_clean_kernel_is_that_of_pytorch(torch: ModuleType) -> None:
-    data = load_images("synthetic")
+    data = load_images("synthetic", samples=4)
     space = NASBench201(channels=4, cells_per_stage=1).on(data.task)
-    batch = Scorer(space, Config(samples=4)).batch(*draw_images(data, 4, 0, False), 0)
+    batch = Scorer(space, Config()).batch(*data.draw(0), 0)
     ours = clean_kernel(space, "layerwise")
     for digits in ("323133", "421211", "012340"):
         cell = space.parse(digits)
@@ -29,9 +29,9 @@ def test_the_clean_kernel_is_that_of_pytorch(torch: ModuleType) -> None:
 
 @pytest.mark.slow
 def test_instance_normalisation_is_training_mode_one_image_at_a_time(torch: ModuleType) -> None:
-    data = load_images("synthetic")
+    data = load_images("synthetic", samples=4)
     space = NASBench201(channels=4, cells_per_stage=1, bn="instance").on(data.task)
-    batch = Scorer(space, Config(samples=4)).batch(*draw_images(data, 4, 0, False), 0)
+    batch = Scorer(space, Config()).batch(*data.draw(0), 0)
     ours = clean_kernel(space, "layerwise")
     for digits in ("323133", "012340"):
         cell = space.parse(digits)

@@ -12,25 +12,23 @@ import pytest
 from tiny import RESIDUAL, SPACE, refuses
 
 from cells.nasbench201 import Cell
-from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, load_images
 from ntkscore.results.result_set import CELL, ResultSet
 from ntkscore.results.rows import VARYING
 from ntkscore.run.scoring import Scoring
 
 RECORDED = Path(__file__).parents[2] / "experiments" / "results"
-CONFIG = Config(samples=4)
 TEXTS = {"dataset", "space", "init", "bn", "output", "parameters", "attack", "norm"}
 
 
 @pytest.fixture(scope="module")
 def data() -> ImageSet:
-    return load_images("synthetic")
+    return load_images("synthetic", samples=4)
 
 
 @pytest.fixture(scope="module")
 def configuration(data: ImageSet) -> dict[str, object]:
-    return Scoring.of(data, CONFIG, space=SPACE).configuration
+    return Scoring.of(data, space=SPACE).configuration
 
 
 def rows_of(identity: dict[str, str | int], seed: int = 0) -> pd.DataFrame:
@@ -120,7 +118,7 @@ def test_rows_as_they_were_read_can_be_appended_again(new: Path, tmp_path: Path)
 
 
 def test_networks_may_be_known_by_a_text(tmp_path: Path, data: ImageSet) -> None:
-    configuration = Scoring.of(data, CONFIG, space=RESIDUAL).configuration
+    configuration = Scoring.of(data, space=RESIDUAL).configuration
     results = ResultSet.create_or_resume(tmp_path / "run", configuration, ("skips",))
     for pattern in ("0110", "01"):
         results.append(rows_of({"skips": pattern}, seed=1))

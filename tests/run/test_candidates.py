@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import invoke, refused, refuses, scored
+from tiny import IMAGES, invoke, refused, refuses, scored
 
 import ntkscore
-from ntkscore import Config, Model
+from ntkscore import Model
 from ntkscore.candidates import POINTS, Candidates
 from ntkscore.run import engine
 from ntkscore.run.engine import Progress
@@ -21,7 +21,6 @@ from ntkscore.run.scoring import Scoring
 from ntkscore.spaces import default_space, space_class
 from ntkscore.training.sources import trained_networks
 
-CONFIG = Config(samples=4)
 FILE = """
 import jax, jax.numpy as jnp
 from ntkscore import Model
@@ -50,14 +49,14 @@ FEW = {"narrow": network(4), "wide": network(8)}
 
 def test_networks_are_ranked_and_scored_as_alone(tmp_path: Path) -> None:
     mine = FEW
-    run = ntkscore.score(mine, "synthetic", CONFIG, out=tmp_path)
+    run = ntkscore.score(mine, IMAGES, out=tmp_path)
     ranked = run.rank("params")
     assert list(ranked["network"]) == ["wide", "narrow"]
     assert list(ranked["params"]) == [3072 * 8 + 80, 3072 * 4 + 40]
     rows = run.rows
     assert set(rows["bn"]) == {"none"}
-    pixels, labels = ntkscore.draw_images(ntkscore.load_images("synthetic"), 4, 0, False)
-    alone = scored(mine["wide"], pixels, labels, CONFIG)
+    pixels, labels = IMAGES.draw(0)
+    alone = scored(mine["wide"], pixels, labels)
     both = rows[rows["network"] == "wide"].merge(alone, on=["kernel", "score", "beta"])
     assert len(both) == len(alone)
     np.testing.assert_allclose(both["value_x"], both["value_y"], rtol=1e-4, atol=1e-6)
@@ -74,7 +73,7 @@ def test_a_network_with_a_kernel_for_each_channel_is_scored_column_by_column() -
     weights = [jnp.asarray(rng.normal(size=s), jnp.float32) for s in ((3, 3, 1, 3), (3, 4))]
     images, labels = rng.uniform(size=(4, 6, 6, 3)), np.arange(4)
     coupled = Model(apply, weights, coupled=True)
-    rows = ntkscore.score({"mine": coupled}, (images, labels), CONFIG).rows
+    rows = ntkscore.score({"mine": coupled}, (images, labels)).rows
     (trace,) = rows.query("kernel == 'clean' and score == 'trace'")["value"]
     alone = ntkscore.ntk(Model(apply, weights), jnp.asarray(images, jnp.float32))
     assert trace == pytest.approx(float(jnp.trace(alone)), rel=1e-4)
@@ -82,12 +81,12 @@ def test_a_network_with_a_kernel_for_each_channel_is_scored_column_by_column() -
 
 def test_a_new_network_joins_and_an_old_one_with_other_weights_is_refused(tmp_path: Path) -> None:
     first = {"a": network(4)}
-    ntkscore.score(first, "synthetic", CONFIG, out=tmp_path)
+    ntkscore.score(first, IMAGES, out=tmp_path)
     both = first | {"b": network(8)}
-    ranked = ntkscore.score(both, "synthetic", CONFIG, out=tmp_path).rank("params")
+    ranked = ntkscore.score(both, IMAGES, out=tmp_path).rank("params")
     assert list(ranked["network"]) == ["b", "a"]
     with refuses("others", expected=("a", tmp_path)):
-        ntkscore.score({"a": network(4, seed=1)}, "synthetic", CONFIG, out=tmp_path)
+        ntkscore.score({"a": network(4, seed=1)}, IMAGES, out=tmp_path)
 
 
 @pytest.mark.parametrize("networks", [{}, {"a,b": network(2)}])
@@ -129,7 +128,7 @@ def test_a_stopped_run_of_networks_is_ranked_without_them(tmp_path: Path) -> Non
         if progress.done:
             raise KeyboardInterrupt
 
-    scoring = Scoring.of("synthetic", CONFIG, space=Candidates(networks=FEW))
+    scoring = Scoring.of(IMAGES, space=Candidates(networks=FEW))
     with pytest.raises(KeyboardInterrupt):
         engine.run(scoring, list(FEW), tmp_path, report=stop)
     ranked = ntkscore.open_run(tmp_path).rank("params")
@@ -141,11 +140,11 @@ def test_networks_of_a_file_are_made_at_images_of_the_data(tmp_path: Path) -> No
     # The weights are what the function was given.
     made = "{'m': Model(lambda w, x: x.reshape(len(x), -1) @ w, images.reshape(len(images), -1).T)}"
     file.write_text(f"from ntkscore import Model\n\ndef networks(images):\n    return {made}\n")
-    images = ntkscore.load_images("synthetic")
+    images = ntkscore.load_images("synthetic", samples=POINTS)
     for seeds in (1, [3]):
         scoring = Scoring.of(images, space=space_class(str(file))(), seeds=seeds)
         weights = scoring.space.draw("m", 0, np.float32)
-        expected, _ = ntkscore.draw_images(images, POINTS, 0, False)
+        expected, _ = images.draw(0)
         np.testing.assert_array_equal(weights.T, expected.reshape(POINTS, -1))
     held_out = replace(images, images=255 - images.images)
     source = {False: images, True: held_out}.get
@@ -164,7 +163,7 @@ def test_a_network_with_other_statistics_is_refused(
         centred = inside(lambda x, means=means: x.reshape(len(x), -1) - means)
         made = Model(whole(lambda w, x, centred=centred: centred(x) @ w), jnp.ones((3072, 10)))
         with refuses("others", expected=("a", tmp_path)) if place == 2 else nullcontext():
-            ntkscore.score({"a": made}, "synthetic", CONFIG, out=tmp_path)
+            ntkscore.score({"a": made}, IMAGES, out=tmp_path)
 
 
 def test_errors_and_warnings_say_which_network_they_are_of(
@@ -175,9 +174,9 @@ def test_errors_and_warnings_say_which_network_they_are_of(
 
     mine = {"good": network(2), "bad": Model(narrow, jnp.ones((100, 10)))}
     with refuses(expected="(network 'bad')"):
-        ntkscore.score(mine, "synthetic", CONFIG)
+        ntkscore.score(mine, IMAGES)
     unused = Model(lambda w, x: apply(w[:2], x), [*network(2).params, jnp.ones(3)])
-    ntkscore.score({"good": network(2), "idle": unused}, "synthetic", CONFIG)
+    ntkscore.score({"good": network(2), "idle": unused}, IMAGES)
     (told,) = [r.getMessage() for r in caplog.records if "do not depend" in r.getMessage()]
     assert told.startswith("network 'idle': ")
 
@@ -201,7 +200,7 @@ def test_a_space_beside_networks_and_a_space_with_such_a_function_are_no_candida
     tmp_path: Path,
 ) -> None:
     with refuses("candidates", expected="space"):
-        ntkscore.score({"a": network(4)}, "synthetic", CONFIG, space=Candidates())
+        ntkscore.score({"a": network(4)}, IMAGES, space=Candidates())
     own = Path(__file__).with_name("own_space.py").read_text()
     file = tmp_path / "own.py"
     file.write_text(f"{own}\n\ndef networks(count):\n    return count\n")
@@ -215,11 +214,11 @@ def test_pytorch_modules_are_ranked(tmp_path: Path) -> None:
         f"m{m}": nn.Sequential(nn.Flatten(), nn.Linear(3072, m), nn.ReLU(), nn.Linear(m, 10))
         for m in (2, 4)
     }
-    run = ntkscore.score(modules, "synthetic", CONFIG, out=tmp_path)
+    run = ntkscore.score(modules, IMAGES, out=tmp_path)
     ranked = run.rank("params")
     assert list(ranked["network"]) == ["m4", "m2"]
-    pixels, labels = ntkscore.draw_images(ntkscore.load_images("synthetic"), 4, 0, False)
-    alone = scored(modules["m4"], pixels, labels, CONFIG)
+    pixels, labels = IMAGES.draw(0)
+    alone = scored(modules["m4"], pixels, labels)
     there = run.of("m4").rows
     np.testing.assert_allclose(alone["value"], there["value"], rtol=1e-4, atol=1e-6)
     assert jnp.isfinite(ranked["params"].to_numpy(float)).all()

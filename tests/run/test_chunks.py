@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import pandas as pd
 import pytest
-from tiny import CONFIG, RESIDUAL, refuses, rows_in
+from tiny import IMAGES, RESIDUAL, refuses, rows_in
 
 import ntkscore
 from ntkscore.candidates import Candidates
@@ -28,7 +28,7 @@ from ntkscore.spaces import space_class
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     out = tmp_path_factory.mktemp("alone") / "run"
-    ntkscore.score("all", "synthetic", CONFIG, space=RESIDUAL, seeds=2, out=out)
+    ntkscore.score("all", IMAGES, space=RESIDUAL, seeds=2, out=out)
     return rows_in(out)
 
 
@@ -70,11 +70,11 @@ def test_workers_compute_the_rows_of_one_process(tmp_path: Path, alone: pd.DataF
     said: list[tuple[int, str]] = []
     with ThreadPoolExecutor(2) as executor:
         ntkscore.score(
-            "all", "synthetic", CONFIG, space=RESIDUAL, seeds=2, out=tmp_path / "run",
+            "all", IMAGES, space=RESIDUAL, seeds=2, out=tmp_path / "run",
             executor=executor, report=lambda p: said.append((p.finished, str(p.plan))),
         )  # fmt: skip
         found = ntkscore.search(
-            "synthetic", tmp_path / "search", CONFIG, space=RESIDUAL, budget=3, executor=executor
+            IMAGES, tmp_path / "search", space=RESIDUAL, budget=3, executor=executor
         ).networks
     pd.testing.assert_frame_equal(rows_in(tmp_path / "run"), alone, check_exact=True)
     assert len(found) == 3
@@ -93,7 +93,7 @@ def test_processes_compute_the_rows_of_one_process(
     monkeypatch.setenv("JAX_NUM_CPU_DEVICES", str(len(jax.local_devices())))
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
         how = {"space": RESIDUAL, "seeds": 2, "out": tmp_path / "run", "executor": executor}
-        ntkscore.score("all", "synthetic", CONFIG, **how)
+        ntkscore.score("all", IMAGES, **how)
     pd.testing.assert_frame_equal(rows_in(tmp_path / "run"), alone, check_exact=True)
 
 
@@ -105,7 +105,7 @@ def test_what_is_finished_is_kept_when_the_workers_are_lost(
 
     def go_on(executor: Executor | None, out: Path = out) -> None:
         how: dict[str, Any] = {"space": RESIDUAL, "seeds": 2, "batch": 1, "executor": executor}
-        ntkscore.score("all", "synthetic", CONFIG, out=out, **how)
+        ntkscore.score("all", IMAGES, out=out, **how)
 
     with refuses("gone", expected="workers"):
         go_on(Inline(1, BrokenExecutor("gone")))
@@ -127,7 +127,7 @@ def test_a_worker_with_other_functions_is_refused(
     monkeypatch.setattr(chunks, "functions_of", lambda *_: {"ours": object()})
     how: dict[str, Any] = {"space": RESIDUAL, "out": tmp_path, "executor": Inline(1, Exception())}
     with refuses(expected="worker"):
-        ntkscore.score("all", "synthetic", CONFIG, **how)
+        ntkscore.score("all", IMAGES, **how)
 
 
 @pytest.mark.parametrize("by_dask", [False, True])
@@ -139,7 +139,7 @@ def test_a_worker_without_a_module_is_told_where_it_belongs(tmp_path: Path, by_d
         error.__cause__ = cause
     how: dict[str, Any] = {"space": RESIDUAL, "out": tmp_path, "executor": Inline(0, error)}
     with refuses("mine", expected="worker", remedy="PYTHONPATH"):
-        ntkscore.score("all", "synthetic", CONFIG, **how)
+        ntkscore.score("all", IMAGES, **how)
 
 
 @pytest.mark.parametrize("by_dask", [False, True])
@@ -150,7 +150,7 @@ def test_what_cannot_be_sent_to_workers_is_refused(tmp_path: Path, by_dask: bool
         error.__cause__ = cause
     how: dict[str, Any] = {"space": RESIDUAL, "out": tmp_path, "executor": Inline(0, error)}
     with refuses("object", expected="pickled", remedy="Dask"):
-        ntkscore.score("all", "synthetic", CONFIG, **how)
+        ntkscore.score("all", IMAGES, **how)
 
 
 def test_images_are_sent_to_a_worker_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_images_are_sent_to_a_worker_once(tmp_path: Path, monkeypatch: pytest.Mo
             return super().submit(fn, chunk)
 
     how: dict[str, Any] = {"space": RESIDUAL, "out": tmp_path, "batch": 1}
-    ntkscore.score("all", "synthetic", CONFIG, executor=Watched(99, Exception()), **how)
+    ntkscore.score("all", IMAGES, executor=Watched(99, Exception()), **how)
     # The first chunks ask for them before the first has them.
     assert sum(sent) <= chunks.AHEAD < len(sent) - sum(sent)
 
@@ -198,13 +198,13 @@ def space_in(folder: Path, seed: str) -> Candidates:
 
 def test_a_worker_makes_the_networks_of_a_file_once(tmp_path: Path) -> None:
     space, there = space_in(tmp_path, "3"), Elsewhere()
-    run = ntkscore.score("all", "synthetic", CONFIG, space=space, seeds=3, executor=there)
+    run = ntkscore.score("all", IMAGES, space=space, seeds=3, executor=there)
     made = (tmp_path / "mine.log").read_text().count("made")
     assert made == 2  # here once, and there once
     # Models go there too, and both have the rows of this process.
     mine = space.models
-    by_name = ntkscore.score(mine, "synthetic", CONFIG, seeds=3, executor=Elsewhere())
-    alone = ntkscore.score(mine, "synthetic", CONFIG, seeds=3)
+    by_name = ntkscore.score(mine, IMAGES, seeds=3, executor=Elsewhere())
+    alone = ntkscore.score(mine, IMAGES, seeds=3)
     for each in (run, by_name):
         pd.testing.assert_frame_equal(each.rows, alone.rows, check_exact=True)
 
@@ -212,4 +212,4 @@ def test_a_worker_makes_the_networks_of_a_file_once(tmp_path: Path) -> None:
 def test_a_worker_that_makes_other_weights_is_refused(tmp_path: Path) -> None:
     space = space_in(tmp_path, 'int.from_bytes(os.urandom(3), "big")')
     with refuses(expected="mine", remedy="seed"):
-        ntkscore.score("all", "synthetic", CONFIG, space=space, executor=Elsewhere())
+        ntkscore.score("all", IMAGES, space=space, executor=Elsewhere())

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from tiny import (
-    CONFIG,
+    IMAGES,
     OPTIONS,
     RESIDUAL,
     RESIDUAL_OPTIONS,
@@ -25,7 +25,6 @@ from tiny import (
 )
 from tiny import start as start_command
 
-import ntkscore
 from cells import choice
 from cells.darts import Darts, Genotype
 from cells.darts.published import PUBLISHED
@@ -49,11 +48,11 @@ NETWORKS = tuple(map(RESIDUAL.parse, ("00", "01", "10", "11")))
 
 def rows_by(
     plan: Plan,
-    config: Config = CONFIG,
+    config: Config | None = None,
     architectures: Sequence[object] = NETWORKS,
     space: Space = RESIDUAL,
 ) -> pd.DataFrame:
-    job = Scoring.of("synthetic", config, space=space)
+    job = Scoring.of(IMAGES, config, space=space)
     computed = calls.compute(job.space, job.config, job.draws, architectures, set(), plan)
     rows = [row for _, by_network in computed for rows in by_network for row in rows]
     key = next(iter(rows[0]))
@@ -79,7 +78,7 @@ def test_cells_side_by_side_agree_with_one_after_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The accelerator's formulation, in float64 because it rounds differently near kinks."""
-    exact, pmax = Config(samples=4, x64=True), choice.lax.pmax
+    exact, pmax = Config(x64=True), choice.lax.pmax
     axes: list[object] = []
     sizes: list[object] = []
 
@@ -111,7 +110,7 @@ def test_radii_together_agree_with_radii_alone(
 ) -> None:
     radii = (2 / 255, 8 / 255, 16 / 255)
     together, *alone = (
-        rows_by(here(1, 1), Config(samples=4, x64=True, rhos=rhos), architectures, space)
+        rows_by(here(1, 1), Config(x64=True, rhos=rhos), architectures, space)
         for rhos in (radii, *[(rho,) for rho in radii])
     )
     order = [together.columns[0], "rho", "kernel", "beta", "score"]
@@ -180,7 +179,7 @@ def accelerator(free: int | None, platform: str = "gpu") -> SimpleNamespace:
 
 def test_plans() -> None:
     cpu = jax.local_devices()[:1]
-    usual = calls.plan_for(SPACE, CELLS, CONFIG)
+    usual = calls.plan_for(SPACE, CELLS, Config(), 4)
     assert usual == devices.plan(SPACE.memory((), 3 * 4, 4), networks=len(CELLS))
     assert devices.plan(10**6, devices=cpu) == Plan(tuple(cpu), 1, 1)
     assert devices.plan(10**6, devices=2 * cpu) == Plan((*cpu, *cpu), 1, 4)
@@ -205,9 +204,9 @@ def test_plans() -> None:
 def test_memory_is_estimated_on_the_safe_side_of_the_compilers_figure(
     cls: type[NASBench201] | type[Darts], bn: str, group: int
 ) -> None:
-    data, config = load_images("synthetic"), Config(samples=16)
+    data, config = load_images("synthetic", samples=16), Config()
     space = cls(channels=8, bn=bn).on(data.task)
-    images, labels = ntkscore.draw_images(data, config.samples, 0, False)
+    images, labels = data.draw(0)
     variables = space.draw((), 0, np.float32)
 
     def score(code: jax.Array) -> tuple:
@@ -223,7 +222,7 @@ def test_memory_is_estimated_on_the_safe_side_of_the_compilers_figure(
     # As users compile it, unlike this module's other programs.
     compiled = lowered.compile({"xla_backend_optimization_level": 3})
     allotted = compiled.memory_analysis().temp_size_in_bytes
-    estimate = group * (space.memory((), 3 * config.samples, 4) or 0)
+    estimate = group * (space.memory((), 3 * data.samples, 4) or 0)
     assert 1 < estimate / allotted < 3
 
 
@@ -234,8 +233,8 @@ def test_plans_where_nobody_knows_the_memory() -> None:
     assert devices.plan(None, 3, [accelerator(None)]).batch == 3
     assert devices.plan(None, devices=40 * cpu) == Plan(tuple(40 * cpu), 1, 4)
     alike = max(map(len, calls.by_shape(RESIDUAL, NETWORKS).values()))
-    assert calls.plan_for(RESIDUAL, NETWORKS, CONFIG) == devices.plan(None, networks=alike)
-    assert calls.plan_for(RESIDUAL, [], CONFIG) == devices.plan(None, networks=0)
+    assert calls.plan_for(RESIDUAL, NETWORKS, Config(), 4) == devices.plan(None, networks=alike)
+    assert calls.plan_for(RESIDUAL, [], Config(), 4) == devices.plan(None, networks=0)
 
 
 def test_few_networks_take_small_calls(tmp_path: Path) -> None:
@@ -248,7 +247,7 @@ def test_few_networks_take_small_calls(tmp_path: Path) -> None:
         for few, many in ((one, group), (3 * one, 3 * group)):
             small, large = (devices.plan(devices=few, networks=many + more) for more in (0, 1))
             assert (small.group, small.batch, large.batch) == (group, group, 64)
-    job = Scoring.of(load_images("synthetic"), CONFIG, space=RESIDUAL, seeds=2)
+    job = Scoring.of(IMAGES, space=RESIDUAL, seeds=2)
     told: list[engine.Progress] = []
     engine.run(job, NETWORKS[:1], tmp_path, report=told.append)
     progress = told[-1]
@@ -341,8 +340,8 @@ from ntkscore.run.devices import Plan
 from ntkscore.run.scoring import Scoring
 from ntkscore.run.scorer import Scorer
 data = ntkscore.load_images("synthetic")
-space, config = NASBench201(cells_per_stage=1).on(data.task), ntkscore.Config(samples=50)
-cells, (images, labels) = [space.parse(413)] * 2, ntkscore.draw_images(data, 50, 1, False)
+space, config = NASBench201(cells_per_stage=1).on(data.task), ntkscore.Config()
+cells, (images, labels) = [space.parse(413)] * 2, data.draw(1)
 scorer = Scorer(space, config, Plan(tuple(jax.local_devices()), 1, 1))
 batch = scorer.batch(images, labels, 1)
 rows = [row for rows in scorer(cells, batch) for row in rows]

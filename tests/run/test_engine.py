@@ -11,14 +11,14 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
-from tiny import CONFIG, RESIDUAL, RESIDUAL_OPTIONS, SPACE, refuses, rows_in, scored, start
+from tiny import IMAGES, RESIDUAL, RESIDUAL_OPTIONS, SPACE, refuses, rows_in, scored, start
 
 import ntkscore
 import ntkscore.run.scorer as scorer_module
 from cells.nasbench201 import Cell, NASBench201
 from cells.nasbench201.parity import Reference, load_parity, sizes_of
 from ntkscore.config import Config
-from ntkscore.data.images import ImageSet, draw_images, load_images
+from ntkscore.data.images import ImageSet
 from ntkscore.kernels import joint
 from ntkscore.kernels.stack import stack
 from ntkscore.measures.registry import NETWORK, NOT_GIVEN, OK, STATUSES, measures_at
@@ -38,17 +38,17 @@ CELLS = tuple(map(Cell, (2581, 1462, 0, 7)))
 
 @pytest.fixture(scope="module")
 def data() -> ImageSet:
-    return load_images("synthetic")
+    return IMAGES
 
 
 @pytest.fixture(scope="module")
 def scorer(data: ImageSet) -> Scorer:
-    return Scorer(SPACE.on(data.task), CONFIG, one_device(), layout_independent=True)
+    return Scorer(SPACE.on(data.task), Config(), one_device(), layout_independent=True)
 
 
 @pytest.fixture(scope="module")
 def batch(data: ImageSet, scorer: Scorer) -> Batch:
-    return scorer.batch(*draw_images(data, CONFIG.samples, 0, False), 0)
+    return scorer.batch(*data.draw(0), 0)
 
 
 def rows_of(scorer: Scorer, batch: Batch, cell: Cell) -> pd.DataFrame:
@@ -70,12 +70,12 @@ def test_one_compilation_serves_all_cells_radii_and_scorers(
     space = replace(SPACE, channels=2)
     for rho in (8 / 255, 3 / 255):
         # A program is kept for each space and config; no other test has these.
-        mine = Scorer(space.on(data.task), Config(samples=5, rhos=(rho,), parameters="conv_linear"))
-        batch = mine.batch(*draw_images(data, 5, 0, False), 0)
+        mine = Scorer(space.on(data.task), Config(rhos=(rho,), parameters="conv_linear"))
+        batch = mine.batch(*replace(data, samples=5).draw(0), 0)
         for cell in CELLS:
             rows_of(mine, batch, cell)
     with pytest.raises(AssertionError, match="traced > 1 times"):
-        other = Scorer(space.on(data.task), Config(samples=5, output="label"))
+        other = Scorer(space.on(data.task), Config(output="label"))
         rows_of(other, batch, CELLS[0])
 
 
@@ -86,13 +86,12 @@ def test_three_calls_of_score_compile_once(data: ImageSet, monkeypatch: pytest.M
     config = Config(output="trace", parameters="conv_linear")
     rows = {}
     for seed, cell in enumerate(CELLS[:3]):
-        images, labels = draw_images(data, 4, seed, False)
+        images, labels = data.draw(seed)
         task = {"mean": data.mean, "std": data.std, "num_classes": data.num_classes}
         rows[cell] = scored(cell.digits, images, labels, config, space=SPACE, seed=seed, **task)
-    chosen = config = replace(config, samples=4)
     for seed, cell in enumerate(CELLS[:3]):
-        own = Scorer(SPACE.on(data.task), chosen)
-        batch = own.batch(*draw_images(data, 4, seed, False), seed)
+        own = Scorer(SPACE.on(data.task), config)
+        batch = own.batch(*data.draw(seed), seed)
         expected = pd.DataFrame(*own([cell], batch))
         pd.testing.assert_frame_equal(
             rows[cell][list(expected)], expected, check_dtype=False, obj=cell.digits
@@ -126,8 +125,8 @@ def test_a_score_does_not_depend_on_its_company(
     data: ImageSet, scorer: Scorer, batch: Batch
 ) -> None:
     alone = rows_of(scorer, batch, CELLS[1])
-    job = Scoring.of(data, CONFIG, space=SPACE, seeds=1)
-    computed = calls.compute(job.space, CONFIG, job.draws, CELLS[::-1], set(), scorer.plan)
+    job = Scoring.of(data, space=SPACE, seeds=1)
+    computed = calls.compute(job.space, job.config, job.draws, CELLS[::-1], set(), scorer.plan)
     together = {
         rows[0]["cell"]: pd.DataFrame(rows) for _, by_network in computed for rows in by_network
     }
@@ -137,9 +136,9 @@ def test_a_score_does_not_depend_on_its_company(
 def test_the_library_call_agrees_with_the_engine(
     data: ImageSet, scorer: Scorer, batch: Batch, tmp_path: Path
 ) -> None:
-    images, labels = draw_images(data, CONFIG.samples, 0, False)
+    images, labels = data.draw(0)
     task = {"mean": data.mean, "std": data.std, "num_classes": 10, "name": data.name}
-    rows = scored("323133", images, labels, CONFIG, space=SPACE, **task)
+    rows = scored("323133", images, labels, space=SPACE, **task)
     expected = rows_of(scorer, batch, Cell(2581))
     keys = ["kernel", "rho", "beta", "score"]
     found = rows[list(expected)].sort_values(keys, ignore_index=True)
@@ -147,14 +146,14 @@ def test_the_library_call_agrees_with_the_engine(
     pd.testing.assert_frame_equal(found, expected, check_dtype=False)
     told: list[engine.Progress] = []
     how = {"space": SPACE, "out": tmp_path / "run", "report": told.append}
-    ended = ntkscore.score(Cell(2581), data, CONFIG, seeds=1, **how)
+    ended = ntkscore.score(Cell(2581), data, seeds=1, **how)
     assert (told[-1].total, told[-1].done) == (1, 1)
     pd.testing.assert_frame_equal(ended.rows, rows, rtol=1e-4)
     pd.testing.assert_frame_equal(ended.rows, rows_in(tmp_path / "run"))
 
 
 def test_zero_radius_makes_all_kernels_equal(data: ImageSet) -> None:
-    images, labels = draw_images(data, 4, 0, False)
+    images, labels = data.draw(0)
     still = Config(rhos=(0.0,))
     task = {"mean": data.mean, "std": data.std, "num_classes": 10}
     rows = scored(2581, images, labels, still, space=SPACE, **task)
@@ -165,16 +164,16 @@ def test_zero_radius_makes_all_kernels_equal(data: ImageSet) -> None:
 def test_a_network_or_seed_that_is_named_twice_is_computed_once(tmp_path: Path) -> None:
     named = ["2581", "323133", Cell(2581)]
     how = {"space": SPACE, "out": tmp_path}
-    run = ntkscore.score(named, "synthetic", CONFIG, seeds=[0, 0], **how)
+    run = ntkscore.score(named, IMAGES, seeds=[0, 0], **how)
     assert run.rank()["cell"].tolist() == [2581]
-    run = ntkscore.score([Cell(7), Cell(7)], "synthetic", CONFIG, **how)
+    run = ntkscore.score([Cell(7), Cell(7)], IMAGES, **how)
     assert run.rank()["cell"].tolist() == [7]
     assert set(ntkscore.open_run(tmp_path).rank()["cell"]) == {2581, 7}
 
 
 @pytest.mark.thorough
 def test_batch_mode_runs_through(data: ImageSet) -> None:
-    images, labels = draw_images(data, 4, 0, False)
+    images, labels = data.draw(0)
     coupled = replace(SPACE, bn="batch")
     rows = scored(2581, images, labels, space=coupled, num_classes=10)
     # Nobody looks inside a network whose images are coupled.
@@ -188,7 +187,7 @@ def test_a_broken_run_keeps_what_is_finished_and_goes_on(
     data: ImageSet, space: ntkscore.Space, tmp_path: Path
 ) -> None:
     chosen = CELLS if space is SPACE else tuple(map(space.parse, ("0", "01", "0110", "1001")))
-    job = Scoring.of(data, CONFIG, space=space, seeds=2)
+    job = Scoring.of(data, space=space, seeds=2)
     whole = engine.run(job, chosen, tmp_path / "whole")
 
     def interrupt(progress: engine.Progress) -> None:
@@ -257,7 +256,7 @@ def test_parity_holds_through_the_engine(data_dir: Path) -> None:
 def test_a_config_that_does_not_fit_is_refused_before_anything_is_written(
     data: ImageSet, tmp_path: Path
 ) -> None:
-    coupled, layerwise = replace(SPACE, bn="batch"), Config(samples=4, implementation="layerwise")
+    coupled, layerwise = replace(SPACE, bn="batch"), Config(implementation="layerwise")
     with refuses("layerwise", expected="ntvp"):
         engine.run(Scoring.of(data, layerwise, space=coupled), CELLS, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import pytest
-from tiny import RESIDUAL, refuses
+from tiny import IMAGES, RESIDUAL, refuses
 
 import ntkscore
 from attacks import Attack, pgd
@@ -66,7 +66,7 @@ def stubbed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def job(space: ntkscore.Space = SPACE, seeds: int = 1, **choices: Any) -> Scoring:
-    return Scoring.of("synthetic", Config(samples=4, **choices), space=space, seeds=seeds)
+    return Scoring.of(IMAGES, Config(**choices), space=space, seeds=seeds)
 
 
 def score(networks: Any, out: Path, made: Scoring | None = None, **how: Any) -> Run:
@@ -129,8 +129,7 @@ def test_progress_says_that_it_counts_each_seed(tmp_path: Path) -> None:
 
 
 def searched(out: Path, **how: Any) -> Any:
-    config = Config(samples=4)
-    run = ntkscore.search("synthetic", out, config, space=SPACE, by="clean.trace", **how)
+    run = ntkscore.search(IMAGES, out, space=SPACE, by="clean.trace", **how)
     return run.rank("clean.trace")
 
 
@@ -183,9 +182,9 @@ def test_a_run_does_not_go_on_with_another_attack_of_the_same_name(
 def test_a_program_is_of_what_an_attack_refers_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
     setting = {"steps": 20}
     monkeypatch.setitem(ATTACKS, "strong", lambda rho: Attack(rho, setting["steps"], rho / 4))
-    first, again = (Scorer(SPACE, Config(samples=4, attack="strong"))._compute for _ in range(2))
+    first, again = (Scorer(SPACE, Config(attack="strong"))._compute for _ in range(2))
     setting["steps"] = 2
-    assert first is again is not Scorer(SPACE, Config(samples=4, attack="strong"))._compute
+    assert first is again is not Scorer(SPACE, Config(attack="strong"))._compute
 
 
 def test_an_attribute_is_not_the_global_value_of_its_name() -> None:

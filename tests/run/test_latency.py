@@ -5,7 +5,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import invoke, refused, refuses
+from tiny import IMAGES, invoke, refused, refuses
 
 import ntkscore
 from cells import NASBench201
@@ -54,7 +54,7 @@ def test_a_file_goes_on_and_is_costs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(count) == 1 and found.loc["011"].tolist() == [9.0, 0.5]
     assert found.loc["0110"].tolist() == before.loc["0110"].tolist()
     assert list(ntkscore.load_costs(file).index) == ["01", "0110", "011"]
-    run = ntkscore.score(["01", "0110"], "synthetic", ntkscore.Config(samples=4), space=NARROW)
+    run = ntkscore.score(["01", "0110"], IMAGES, space=NARROW)
     ranked = run.with_costs(ntkscore.load_costs(file)).rank("cpu_latency")
     assert ranked["cpu_latency"].is_monotonic_increasing
     with refuses("cpu_latency", expected=(file, "cpu_latency_b2")):

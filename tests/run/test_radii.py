@@ -6,10 +6,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import CONFIG, SPACE, compilations
+from tiny import IMAGES, SPACE, compilations
 
 import ntkscore
-from ntkscore import Model
+from ntkscore import Config, Model
 
 RNG = np.random.default_rng(0)
 WEIGHTS = [jnp.asarray(RNG.normal(size=s), jnp.float32) / 10 for s in ((3072, 4), (4, 10))]
@@ -26,11 +26,11 @@ MINE = Model(lambda w, x: jnp.tanh(x.reshape(len(x), -1) @ w[0]) @ w[1], WEIGHTS
 )
 def test_another_radius_or_beta_compiles_nothing(networks: Any, how: Any, attacks: Any) -> None:
     for attack in attacks:
-        config = replace(CONFIG, rhos=(8 / 255,), betas=(0.5,), **attack)
-        first = ntkscore.score(networks, "synthetic", config, **how).rows
+        config = Config(**attack)
+        first = ntkscore.score(networks, IMAGES, config, **how).rows
         other = replace(config, rhos=(4 / 255,), betas=(0.3, 0.7))
         with compilations() as anew:
-            second = ntkscore.score(networks, "synthetic", other, **how).rows
+            second = ntkscore.score(networks, IMAGES, other, **how).rows
         assert not anew
         assert len(second) > len(first) and {*second["rho"]} == {4 / 255}
 

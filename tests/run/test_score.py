@@ -18,6 +18,7 @@ from ntkscore.config import Config
 from ntkscore.spaces import space_class
 
 RNG = np.random.default_rng(0)
+DRAWN = ntkscore.load_images("synthetic", samples=4)
 IMAGES, LABELS = RNG.uniform(size=(4, 8, 8, 3)), np.array([0, 1, 2, 0])
 OWN = Path(__file__).with_name("own_space.py")
 PLAIN = OWN.with_name("plain_space.py")
@@ -104,8 +105,8 @@ def test_a_name_that_is_none_is_refused() -> None:
 
 @pytest.mark.slow
 def test_ranking_and_correlating_residual_networks(tmp_path: Path) -> None:
-    names, config = ["0", "01", "0110"], Config(samples=4)
-    run = ntkscore.score(names, "synthetic", config, space=RESIDUAL, out=tmp_path / "run")
+    names = ["0", "01", "0110"]
+    run = ntkscore.score(names, DRAWN, space=RESIDUAL, out=tmp_path / "run")
     ranked = run.rank()
     assert set(ranked["skips"]) == set(names)
     assert {"params", "clean.naswot"} < set(ranked)
@@ -161,7 +162,7 @@ def test_a_space_of_ones_own_is_scored_ranked_and_resumed(tmp_path: Path) -> Non
     assert rows["network"].tolist()[::73] == ["32xrelu", "8xtanh"]
     assert rows["width"].tolist()[::73] == [32, 8]
     assert set(rows["scale"]) == {2.0} and set(rows["space"]) == {"one_hidden"}
-    config, seen = Config(samples=4), []
+    seen = []
 
     def interrupt(progress: object) -> None:
         seen.append(progress)
@@ -171,7 +172,7 @@ def test_a_space_of_ones_own_is_scored_ranked_and_resumed(tmp_path: Path) -> Non
     def rank(out: str, report=lambda progress: None) -> pd.DataFrame:
         out_dir = tmp_path / out
         how = {"report": report, "batch": 1, "out": out_dir}
-        return ntkscore.score("all", "synthetic", config, space=space, **how).rank()
+        return ntkscore.score("all", DRAWN, space=space, **how).rank()
 
     whole = rank("whole")
     assert len(whole) == 12 and whole["network"].is_unique

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from tiny import (
-    CONFIG,
+    IMAGES,
     RESIDUAL,
     RESIDUAL_OPTIONS,
     finish,
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 
 def searched(out: Path, **choices: Any) -> pd.DataFrame:
-    run = ntkscore.search("synthetic", out, CONFIG, space=RESIDUAL, **choices)
+    run = ntkscore.search(IMAGES, out, space=RESIDUAL, **choices)
     return run.rank(choices["by"])
 
 
@@ -52,7 +52,7 @@ def test_a_search_scores_what_it_visits_and_ranks_it(tmp_path: Path, method: str
 
 
 def test_the_best_of_a_whole_space_is_found(tmp_path: Path) -> None:
-    whole = ntkscore.score("all", "synthetic", CONFIG, space=RESIDUAL).rank("clean.trace")
+    whole = ntkscore.score("all", IMAGES, space=RESIDUAL).rank("clean.trace")
     found = searched(tmp_path / "run", budget=16, by="clean.trace")
     assert list(found["skips"]) == list(whole["skips"])
 
@@ -125,7 +125,7 @@ def test_a_space_without_neighbours_is_refused(tmp_path: Path) -> None:
     file = Path(__file__).with_name("own_space.py")
     space = ntkscore.spaces.space_class(str(file))()
     with refuses("one_hidden", remedy="`neighbours`"):
-        ntkscore.search("synthetic", tmp_path / "run", CONFIG, space=space)
+        ntkscore.search(IMAGES, tmp_path / "run", space=space)
     assert not (tmp_path / "run").exists()
 
 
@@ -140,7 +140,7 @@ def test_a_stopped_search_for_a_front_goes_on_to_the_same_end(tmp_path: Path) ->
     asked = {"budget": 12, "by": "clean.trace", "pareto": ("params", "shortcuts")}
     space = ntkscore.spaces.space_class("residual")(width=8, depth=6)
     with pytest.raises(KeyboardInterrupt):
-        ntkscore.search("synthetic", tmp_path / "run", CONFIG, space=space, report=stop, **asked)
+        ntkscore.search(IMAGES, tmp_path / "run", space=space, report=stop, **asked)
     on_disk = set(rows_in(tmp_path / "run")["skips"])
     assert 0 < len(on_disk) < 12
     assert invoke("search", *options, tmp_path / "run").stdout == whole

@@ -16,13 +16,12 @@ import pandas as pd
 import pytest
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from tiny import CONFIG, OPTIONS, RESIDUAL, SPACE, compilations, invoke, refused, refuses
+from tiny import IMAGES, OPTIONS, RESIDUAL, SPACE, compilations, invoke, refused, refuses
 
 import ntkscore
 from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
 from ntkscore.config import Config
-from ntkscore.data.images import draw_images, load_images
 from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.platforms import platform, traced_for
@@ -75,11 +74,11 @@ def reduced(lowered: jax.stages.Lowered) -> int:
 
 def ranked(space: Space, name: str, group: int = 1, **choices: Any) -> Callable[[], Any]:
     """The trace of what `rank` computes of a few networks."""
-    config = Config(samples=4, **choices)
+    config = Config(**choices)
 
     def trace() -> Any:
         plan = Plan(tuple(jax.local_devices()[:1]), group, 2 * group)
-        return Scorer(space, config, plan, layout_independent=True).trace(space.parse(name))
+        return Scorer(space, config, plan, layout_independent=True).trace(space.parse(name), 4)
 
     return trace
 
@@ -94,7 +93,7 @@ def own() -> Any:
         return jnp.mean(jax.nn.relu(y), (1, 2)) @ params[1]
 
     params = [jnp.ones((3, 3, 3, 8)), jnp.ones((8, 10))]
-    return trace_network(Model(apply, params), (4, 8, 8, 3), CONFIG, jax.local_devices()[0])
+    return trace_network(Model(apply, params), (4, 8, 8, 3), Config(), jax.local_devices()[0])
 
 
 def training() -> Any:
@@ -247,10 +246,10 @@ def test_arithmetic_is_that_of_the_networks() -> None:
     dearest = SPACE.parse("333333")
     for bn in ("calibrated", "init"):
         space = NASBench201(channels=4, cells_per_stage=1, bn=bn)
-        assert arithmetic(space, CONFIG, dearest).forward == 2 * space.costs(dearest)["flops"]
-    found = arithmetic(SPACE, CONFIG, dearest)
+        assert arithmetic(space, Config(), dearest, 4).forward == 2 * space.costs(dearest)["flops"]
+    found = arithmetic(SPACE, Config(), dearest, 4)
     # Forward and back at clean and attacked points, twice attacked; and the Gram matrix.
-    assert found.network > 3 * 2 * CONFIG.samples * found.forward
+    assert found.network > 3 * 2 * 4 * found.forward
     cells = select("random:8", SPACE)
     mean = mean_cost(SPACE, cells)
     assert mean is not None
@@ -272,20 +271,19 @@ def test_a_smaller_group_has_room() -> None:
 
 @pytest.mark.thorough
 def test_groups_are_chosen_by_the_compilers_figure_and_compiled_once() -> None:
-    data = load_images("synthetic")
-    space, cell = SPACE.on(data.task), SPACE.parse("323133")
-    make = partial(Scorer, space, CONFIG, layout_independent=True)
+    space, cell = SPACE.on(IMAGES.task), SPACE.parse("323133")
+    make = partial(Scorer, space, Config(), layout_independent=True)
     pair = make(Plan(tuple(jax.local_devices()[:1]), 2, 4))
-    assert calls.fitting(make, pair, cell) is pair  # a CPU has no groups to choose
-    alone = calls.fitting(make, pair, cell, room=1)
+    assert calls.fitting(make, pair, cell, 4) is pair  # a CPU has no groups to choose
+    alone = calls.fitting(make, pair, cell, 4, room=1)
     assert (alone.plan.group, alone.plan.batch) == (1, 2)
-    batch = alone.batch(*draw_images(data, CONFIG.samples, 0, False), 0)
+    batch = alone.batch(*IMAGES.draw(0), 0)
     with compilations() as large:
         rows = alone([cell], batch)
     # The call ran the program that had been compiled to see what it needs.
     assert len(large) <= 2
     assert len(rows) == 1
-    assert calls.fitting(make, pair, cell, room=10**12) is pair
+    assert calls.fitting(make, pair, cell, 4, room=10**12) is pair
 
 
 @pytest.mark.slow
@@ -305,9 +303,9 @@ def test_a_program_that_a_compiler_refuses_is_halved(monkeypatch: pytest.MonkeyP
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory on HBM")
 
     monkeypatch.setattr(Scorer, "trace", lambda self, architecture: Refused(self.plan))
-    make = partial(Scorer, SPACE, CONFIG, layout_independent=True)
+    make = partial(Scorer, SPACE, Config(), layout_independent=True)
     four = make(Plan(tuple(jax.local_devices()[:1]), 4, 8))
-    assert calls.fitting(make, four, SPACE.parse("323133"), room=10).plan.group == 1
+    assert calls.fitting(make, four, SPACE.parse("323133"), 4, room=10).plan.group == 1
     assert [plan.group for plan in refusals] == [4, 2, 1]
 
 
@@ -342,7 +340,7 @@ def here(name: str, count: int = 1) -> Any:
 def test_full_fidelity_fits_on_a_gpu_in_the_usual_groups(name: str) -> None:
     here(name)
     space = NASBench201(channels=16, cells_per_stage=5)
-    plan, program = fit(space, Config(), space.parse("323133"), TARGETS[name])
+    plan, program = fit(space, Config(), space.parse("323133"), 50, TARGETS[name])
     text = program.text
     assert program.memory <= TARGETS[name].room
     assert (plan.group, plan.batch) == (16, 64)
@@ -357,7 +355,7 @@ def test_full_fidelity_fits_on_a_gpu_in_the_usual_groups(name: str) -> None:
 def test_eight_gpus_tell_each_other_nothing() -> None:
     here("h100", 8)
     how = {"count": 8, "batch": 4}
-    plan, program = fit(SPACE, CONFIG, SPACE.parse("323133"), TARGETS["h100"], **how)
+    plan, program = fit(SPACE, Config(), SPACE.parse("323133"), 4, TARGETS["h100"], **how)
     assert len(plan.devices) == 8
     assert count(program.text, *COMMUNICATION) == 0
 
@@ -386,7 +384,7 @@ def test_eight_gpus_sum_their_gradients_and_gather_no_images() -> None:
 @pytest.mark.target
 def test_a_program_fits_on_a_tpu() -> None:
     here("v5e")
-    _, program = fit(SPACE, CONFIG, SPACE.parse("323133"), TARGETS["v5e"], batch=1)
+    _, program = fit(SPACE, Config(), SPACE.parse("323133"), 4, TARGETS["v5e"], batch=1)
     assert program.memory <= TARGETS["v5e"].room
     assert convolutions(program.text) > 10
 
