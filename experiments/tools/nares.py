@@ -83,8 +83,9 @@ def score_nares(
     kept = ResultSet.create_or_resume(out, job.configuration, [*job.space.identity(chosen[0])])
     session = provenance({"command": "python -m experiments.tools score-nares"})
     del session["platform"]
-    what = job.space, job.config, job.draws, chosen, kept.finished(), devices.one_device()
-    rest = calls.compute(*what)
+    work = calls.Work(job.space, job.config, job.draws, chosen, kept.finished())
+    rest = calls.compute(work, devices.one_device())
+    next(rest)  # the plan alone
     while some := [*itertools.islice(rest, AT_ONCE)]:
         every = itertools.chain(*(rows for _, by_network in some for rows in by_network))
         kept.record(session).append(

@@ -1,7 +1,7 @@
 """Architectures × seeds → rows, a call of the devices at a time."""
 
 import random
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -59,6 +59,30 @@ def in_order(space: Space, architectures: Sequence[Architecture], size: int) -> 
     return [architecture for group in [*groups, last] for architecture in group]
 
 
+class Work(NamedTuple):
+    """Networks to be computed.
+
+    Attributes:
+        draws: pixels and labels by seed.
+        done: the (key, seed) that are not computed.
+        batch: networks per device and call; chosen from the free memory if None.
+    """
+
+    space: Space
+    config: Config
+    draws: Draws
+    architectures: Sequence[Architecture]
+    done: Set[tuple] = frozenset()
+    batch: int | None = None
+
+    def missing(self) -> Iterator[tuple[int, list[Architecture]]]:
+        """What is not done: networks that share a seed and a program."""
+        for seed in self.draws:
+            rest = [a for a in self.architectures if (self.space.key(a), seed) not in self.done]
+            for sharing in by_shape(self.space, rest).values():
+                yield seed, sharing
+
+
 class Workers(NamedTuple):
     """The workers of an executor that have computed networks so far.
 
@@ -76,56 +100,60 @@ class Workers(NamedTuple):
 
 
 def compute(
-    space: Space,
-    config: Config,
-    draws: Draws,
-    architectures: Sequence[Architecture],
-    done: set[tuple],
-    plan: Plan,
+    work: Work,
+    plan: Plan | None = None,
+    *,
+    most: int | None = None,
     layout_independent: bool = True,
 ) -> Iterator[tuple[Plan, list[Rows]]]:
     """Rows of each (architecture, seed) that is not done, seed by seed, a call at a time.
 
-    Of each call the plan that computed it, and the rows of each of its networks.
+    Of each call the plan that computed it, and the rows of each of its networks; before the first
+    call the plan alone.
 
     The next networks are handed to the devices before the last ones' scores are measured. Where the
     devices' memory is exhausted, the plan is halved and the same networks are tried again.
+
+    Args:
+        plan: the layout; for `most` networks of a shape (`plan_for`) if left out.
     """
     from ntkscore.run.scorer import Scorer
 
+    space, config, draws = work.space, work.config, work.draws
+    if plan is None:
+        (_, labels), *_ = draws.values()
+        plan = plan_for(space, work.architectures, config, len(labels), work.batch, most)
+    yield plan, []
     make = partial(Scorer, space, config, layout_independent=layout_independent)
     scorer, known = make(plan), set()
-    for seed, (images, labels) in draws.items():
-        missing = [a for a in architectures if (space.key(a), seed) not in done]
-        if not missing:
-            continue
-        for shape, sharing in by_shape(space, missing).items():
-            if shape not in known:
-                known.add(shape)
-                scorer = fitting(make, scorer, sharing[0], len(labels))
-            queue = in_order(space, sharing, scorer.plan.group)
-            batch = scorer.batch(images, labels, seed, shape)
-            waiting: list[Architecture] = []
-            pending = None
-            while queue or waiting:
-                count = scorer.plan.per_call
-                chunk, rows = queue[:count], []
-                try:
-                    started = scorer.start(chunk, batch) if chunk else None
-                    if pending is not None:
-                        rows = pending.rows()
-                except jax.errors.JaxRuntimeError as error:
-                    # The failure may belong to the call before this one, whose rows are lost too.
-                    smaller = scorer.plan.halved() if devices.out_of_memory(error) else None
-                    if smaller is None:
-                        raise
-                    scorer = make(smaller)
-                    batch = scorer.batch(images, labels, seed, shape)
-                    queue, waiting, pending = waiting + queue, [], None
-                    continue
-                queue, waiting, pending = queue[count:], chunk, started
-                if rows:
-                    yield scorer.plan, rows
+    for seed, sharing in work.missing():
+        (images, labels), shape = draws[seed], space.shape(sharing[0])
+        if shape not in known:
+            known.add(shape)
+            scorer = fitting(make, scorer, sharing[0], len(labels))
+        queue = in_order(space, sharing, scorer.plan.group)
+        batch = scorer.batch(images, labels, seed, shape)
+        waiting: list[Architecture] = []
+        pending = None
+        while queue or waiting:
+            count = scorer.plan.per_call
+            chunk, rows = queue[:count], []
+            try:
+                started = scorer.start(chunk, batch) if chunk else None
+                if pending is not None:
+                    rows = pending.rows()
+            except jax.errors.JaxRuntimeError as error:
+                # The failure may belong to the call before this one, whose rows are lost too.
+                smaller = scorer.plan.halved() if devices.out_of_memory(error) else None
+                if smaller is None:
+                    raise
+                scorer = make(smaller)
+                batch = scorer.batch(images, labels, seed, shape)
+                queue, waiting, pending = waiting + queue, [], None
+                continue
+            queue, waiting, pending = queue[count:], chunk, started
+            if rows:
+                yield scorer.plan, rows
 
 
 def fitting(

@@ -19,7 +19,7 @@ from ntkscore.errors import InputError
 from ntkscore.results.checkpoints import fingerprint
 from ntkscore.results.rows import Rows
 from ntkscore.run import calls, devices
-from ntkscore.run.calls import Draws, Workers, by_shape
+from ntkscore.run.calls import Work, Workers, by_shape
 from ntkscore.run.cluster import unless_lost
 from ntkscore.run.fingerprints import functions_of
 from ntkscore.space import WEIGHTS, Architecture, Space
@@ -120,12 +120,10 @@ def computed_here(chunk: Chunk) -> Answer:
         )
     program = space, config, space.shape(architectures[0])
     started, known = time.monotonic(), program in _COMPILED
-    plan = calls.plan_for(space, architectures, config, len(draw[1]), chunk.batch, chunk.most)
     rows: dict[Hashable, Rows] = {}
     key = next(iter(space.identity(architectures[0])))
-    what = space, config, {chunk.seed: draw}, architectures, set(), plan
-    for used, rows_by_network in calls.compute(*what):
-        plan = used
+    work = Work(space, config, {chunk.seed: draw}, architectures, batch=chunk.batch)
+    for plan, rows_by_network in calls.compute(work, most=chunk.most):  # noqa: B007
         rows |= {each[0][key]: each for each in rows_by_network}
     if not space.piecewise:  # of which each program is another one
         _COMPILED.add(program)
@@ -149,36 +147,25 @@ def _computing_on(platform: str) -> AbstractContextManager[object]:
         return nullcontext()
 
 
-def compute(
-    executor: Executor,
-    space: Space,
-    config: Config,
-    draws: Draws,
-    architectures: Sequence[Architecture],
-    done: set[tuple],
-    batch: int | None = None,
-) -> Iterator[tuple[Workers, list[Rows]]]:
+def compute(executor: Executor, work: Work) -> Iterator[tuple[Workers, list[Rows]]]:
     """Rows as `ntkscore.run.calls.compute` gives them, which the workers of an executor compute.
 
     Args:
         executor: whatever has `submit`; it starts the chunk of a lost worker again, if anyone does.
-        batch: networks per device and call of a worker; each chooses its own if left out.
 
     Raises:
         InputError: if the workers are lost. All that came back has been handed on then.
     """
+    yield Workers(), []
+    space, config, draws = work.space, work.config, work.draws
     if space.measured is not None:  # which no worker needs
         space = replace(space, measured=None)
     functions = functions_of(space, config)
     checksums = {seed: fingerprint(draw) for seed, draw in draws.items()}
     name, platform = uuid4().hex, jax.default_backend()
     parts = {name: space, **{checksums[seed]: draw for seed, draw in draws.items()}}
-    most = max(map(len, by_shape(space, architectures).values()))
-    # The networks that are left of each seed and shape.
-    left: list[tuple[int, list[Architecture]]] = []
-    for seed in draws:
-        missing = [each for each in architectures if (space.key(each), seed) not in done]
-        left += [(seed, sharing) for sharing in by_shape(space, missing).values()]
+    most = max(map(len, by_shape(space, work.architectures).values()))
+    left = [*work.missing()]
     asked: dict[Future[Answer], Chunk] = {}
     workers: set[str] = set()
     kinds: set[str] = set()
@@ -201,7 +188,7 @@ def compute(
                 if networks[size:]:
                     left.insert(0, (seed, networks[size:]))
                 asked_for = networks[:size]
-                what = name, checksums[seed], platform, functions, config, seed, most, batch
+                what = name, checksums[seed], platform, functions, config, seed, most, work.batch
                 ask(Chunk(*what, asked_for, _weights(space, asked_for)))
             ended, _ = wait(asked, return_when=FIRST_COMPLETED)
             chunks = {future: asked.pop(future) for future in ended}

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from os import PathLike
 from typing import Any
 
@@ -15,7 +16,7 @@ from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.results.rows import Rows
 from ntkscore.results.store import Memory, store_at
 from ntkscore.run import calls, chunks, devices
-from ntkscore.run.calls import Workers
+from ntkscore.run.calls import Work, Workers
 from ntkscore.run.devices import Plan
 from ntkscore.run.scoring import Scoring
 from ntkscore.space import WEIGHTS, Architecture, Space
@@ -42,7 +43,7 @@ class Progress:
 
     total: int
     resumed: int
-    plan: Plan | Workers
+    plan: Plan | Workers = field(default_factory=Workers)
     done: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     started: float | None = None
@@ -50,13 +51,16 @@ class Progress:
     first: int = 0
     seeds: int = 1
 
-    def count(self, rows: Rows) -> None:
-        """Count one more unit, and its failures by status."""
-        self.done += 1
-        self.statuses.update(row["status"] for row in rows if row["status"] != "ok")
+    def count(self, rows_by_network: Sequence[Rows]) -> None:
+        """Count the units of a call, and their failures by status.
 
-    def mark(self) -> None:
-        """Mark the end of a call. Timing starts after the first, to leave out compilation."""
+        Timing starts after the first call, to leave out compilation.
+        """
+        if not rows_by_network:
+            return
+        self.done += len(rows_by_network)
+        rows = chain.from_iterable(rows_by_network)
+        self.statuses.update(row["status"] for row in rows if row["status"] != "ok")
         self.latest = time.monotonic()
         if self.started is None:
             self.started, self.first = self.latest, self.done
@@ -117,7 +121,7 @@ def run(
     space, config, seeds = job.space, job.config, job.seeds
     # Refuses what the space cannot take before anything is written.
     images, _ = job.draws[seeds[0]]
-    Scorer(space, config).check(architectures[0], images)
+    Scorer(space, config).check_network(architectures[0], images)
     names = tuple(space.identity(architectures[0]))
     results = ResultSet.create_or_resume(out, job.configuration, names)
     _refuse_other_weights(results, space, architectures)
@@ -130,14 +134,8 @@ def run(
         _say_other_versions(results)
     own = isinstance(space, Candidates) and not stays
     networks = described(space, architectures) if own else {}
-    what = space, config, job.draws, architectures, done
-    if executor is None:
-        plan = calls.plan_for(space, architectures, config, len(images), batch)
-        computed_calls = calls.compute(*what, plan, not stays)
-    else:
-        plan, computed_calls = Workers(), chunks.compute(executor, *what, batch)
-    progress = Progress(len(wanted), len(done), plan, seeds=len(seeds))
-    report(progress)
+    work = Work(space, config, job.draws, architectures, done, batch)
+    progress = Progress(len(wanted), len(done), seeds=len(seeds))
     recorded = {
         "implementation": config.implementation,
         "num_classes": space.task.num_classes,
@@ -159,12 +157,13 @@ def run(
         pending.clear()
 
     try:
-        for used, rows_by_network in computed_calls:
-            progress.plan = used
-            for rows in rows_by_network:
-                pending += rows
-                progress.count(rows)
-            progress.mark()
+        for progress.plan, rows_by_network in (
+            calls.compute(work, layout_independent=not stays)
+            if executor is None
+            else chunks.compute(executor, work)
+        ):
+            pending += chain.from_iterable(rows_by_network)
+            progress.count(rows_by_network)
             if time.monotonic() - written >= patience or len(pending) >= ROWS_OF_A_PART:
                 write()
                 written = time.monotonic()

@@ -262,7 +262,7 @@ class Scorer:
             # JAX maps no gradient of a grouped convolution over cotangents of arrays on a mesh.
             self._everywhere = self._split = SingleDeviceSharding(self.plan.devices[0])
 
-    def check(self, architecture: Architecture, images: np.ndarray) -> None:
+    def check_network(self, architecture: Architecture, images: np.ndarray) -> None:
         """Refuse what does not fit, before anything is computed.
 
         Raises:

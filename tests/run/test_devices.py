@@ -53,7 +53,7 @@ def rows_by(
     space: Space = RESIDUAL,
 ) -> pd.DataFrame:
     job = Scoring.of(IMAGES, config, space=space)
-    computed = calls.compute(job.space, job.config, job.draws, architectures, set(), plan)
+    computed = calls.compute(calls.Work(job.space, job.config, job.draws, architectures), plan)
     rows = [row for _, by_network in computed for rows in by_network for row in rows]
     key = next(iter(rows[0]))
     return pd.DataFrame(rows).sort_values([key, "rho", "kernel", "beta", "score"])

@@ -126,7 +126,8 @@ def test_a_score_does_not_depend_on_its_company(
 ) -> None:
     alone = rows_of(scorer, batch, CELLS[1])
     job = Scoring.of(data, space=SPACE, seeds=1)
-    computed = calls.compute(job.space, job.config, job.draws, CELLS[::-1], set(), scorer.plan)
+    work = calls.Work(job.space, job.config, job.draws, CELLS[::-1])
+    computed = calls.compute(work, scorer.plan)
     together = {
         rows[0]["cell"]: pd.DataFrame(rows) for _, by_network in computed for rows in by_network
     }

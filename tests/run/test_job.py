@@ -30,7 +30,7 @@ from ntkscore.options import option
 from ntkscore.results import ResultSet, result_set, store
 from ntkscore.results.rows import Rows
 from ntkscore.run import calls, engine, fingerprints
-from ntkscore.run.devices import Plan
+from ntkscore.run.devices import Plan, one_device
 from ntkscore.run.scorer import Scorer
 from ntkscore.run.scoring import Scoring
 from ntkscore.space import Space
@@ -39,18 +39,12 @@ SPACE = replace(RESIDUAL, depth=9)
 NETWORKS = SPACE.architectures("all")
 
 
-def counted(
-    space: Space,
-    _: Config,
-    draws: calls.Draws,
-    architectures: Any,
-    done: set,
-    plan: Plan,
-    *__: object,
-) -> Iterator[tuple[Plan, list[Rows]]]:
+def counted(work: calls.Work, **_: object) -> Iterator[tuple[Plan, list[Rows]]]:
     """For each network one row, with the number of its skips."""
-    for seed in draws:
-        for network in architectures:
+    space, plan, done = work.space, one_device(), work.done
+    yield plan, []
+    for seed in work.draws:
+        for network in work.architectures:
             key = space.key(network)
             if (key, seed) not in done:
                 row: dict[str, object] = {**space.identity(network), "seed": seed}
@@ -62,7 +56,7 @@ def counted(
 @pytest.fixture(autouse=True)
 def stubbed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "compute", counted)
-    monkeypatch.setattr(Scorer, "check", lambda self, architecture, images: None)
+    monkeypatch.setattr(Scorer, "check_network", lambda self, architecture, images: None)
 
 
 def job(space: ntkscore.Space = SPACE, seeds: int = 1, **choices: Any) -> Scoring:
