@@ -302,7 +302,7 @@ def test_a_program_that_a_compiler_refuses_is_halved(monkeypatch: pytest.MonkeyP
             refusals.append(self.plan)
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory on HBM")
 
-    monkeypatch.setattr(Scorer, "trace", lambda self, architecture: Refused(self.plan))
+    monkeypatch.setattr(Scorer, "trace", lambda self, *what: Refused(self.plan))
     make = partial(Scorer, SPACE, Config(), layout_independent=True)
     four = make(Plan(tuple(jax.local_devices()[:1]), 4, 8))
     assert calls.fitting(make, four, SPACE.parse("323133"), 4, room=10).plan.group == 1
