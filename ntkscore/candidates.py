@@ -146,7 +146,7 @@ class Candidates(Space):
         from ntkscore.grams import in_full_precision
         from ntkscore.kernels.network import checked_model, network_of
         from ntkscore.results.checkpoints import fingerprint
-        from ntkscore.trace.content import Function, captured_by
+        from ntkscore.trace.content import captured_by
 
         leaves, tree = jax.tree.flatten(self.models[architecture].params)
         points = jax.numpy.zeros((2, *self.task.image_shape))
@@ -155,9 +155,7 @@ class Candidates(Space):
             # As it will be scored, so that it is traced once.
             network = in_full_precision(network_of)(model, [(points, None)])
         # Statistics that a normalisation has measured are no weights, and decide scores like them.
-        content, now = str(tree), network.model.apply
-        if isinstance(now, Function):  # as all but a space's own
-            content += captured_by(now, model.params, points)
+        content = str(tree) + captured_by(network.model.apply, model.params, points)
         digest = fingerprint([np.frombuffer(content.encode(), np.uint8), *leaves])[:16]
         self._identities[architecture] = {
             "network": architecture,

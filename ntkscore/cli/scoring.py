@@ -54,6 +54,9 @@ def score(
 ) -> None:
     """Score networks without training. With --out, the same command again goes on."""
     if weights is not None:
+        for option, value in (("--out", out), ("--scheduler", scheduler), ("--batch", batch)):
+            if value is not None:
+                raise InputError(f"no {option} beside --weights", value, "leave it out")
         _score_trained(networks, weights, drawn, config, space, format)
         return
     from ntkscore.analysis.ranking import PERCENTILE

@@ -99,7 +99,7 @@ def _known(function: Function) -> Function:
     return known
 
 
-def captured_by(apply: Function, params: PyTree, points: Shaped) -> str:
+def captured_by(apply: Callable[..., Array], params: PyTree, points: Shaped) -> str:
     """A text of the arrays that a network's function, or one within it, captures; empty for none.
 
     Args:

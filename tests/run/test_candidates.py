@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import IMAGES, invoke, refused, refuses, scored
+from tiny import IMAGES, SPACE, invoke, refused, refuses, scored
 
 import ntkscore
 from ntkscore import Model
@@ -162,6 +162,14 @@ def test_a_network_with_other_statistics_is_refused(
         means = np.full(3072, mean, np.float32)
         centred = inside(lambda x, means=means: x.reshape(len(x), -1) - means)
         made = Model(whole(lambda w, x, centred=centred: centred(x) @ w), jnp.ones((3072, 10)))
+        with refuses("others", expected=("a", tmp_path)) if place == 2 else nullcontext():
+            ntkscore.score({"a": made}, IMAGES, out=tmp_path)
+
+
+def test_a_network_of_a_space_with_other_statistics_is_refused(tmp_path: Path) -> None:
+    for place, scale in enumerate((1.0, 1.0, 0.5)):
+        images = scale * IMAGES.draw(0)[0]  # whose statistics its normalisations have
+        made = SPACE.on(IMAGES.task).network("323133", images)
         with refuses("others", expected=("a", tmp_path)) if place == 2 else nullcontext():
             ntkscore.score({"a": made}, IMAGES, out=tmp_path)
 

@@ -208,6 +208,7 @@ def test_the_commands_train_evaluate_export_and_refuse(tmp_path: Path) -> None:
     scored = invoke("score", "323133", "--weights", run, "--samples", "4", "--format", "json")
     assert {row["trained_seed"] for row in json.loads(scored.stdout)} == {0}
     refused("expected weights of 000000, got those of", "score", "000000", "--weights", run)
+    refused("expected no --out beside --weights", "score", "0", "--weights", run, "--out", run)
     for arguments, sentence in (
         (["train", "323133", "--out", str(run), "--beta", "2"], "expected beta from 0 to 1, got 2"),
         (
