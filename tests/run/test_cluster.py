@@ -150,12 +150,12 @@ def test_the_script_of_slurm(tmp_path: Path, environment: dict[str, str]) -> Non
     """With commands that stand for the cluster's; of the options of `ntkscore` the last counts."""
     few = ["random:6", *OPTIONS]
     finish(start("score", "--out", tmp_path / "alone", *few))
-    small = shlex.join([*few, "--data", "synthetic"])
+    small = shlex.join([*OPTIONS, "--data", "synthetic"])
     commands = {
         "hostname": "echo 127.0.0.1",
         "dask": f'exec {sys.executable} -m dask "$@" --no-dashboard',
         "srun": 'while [[ $1 == --* ]]; do shift; done; for _ in 0 1; do "$@" & done; wait',
-        "ntkscore": f'exec {sys.executable} -m ntkscore "$@" {small}',
+        "ntkscore": f'exec {sys.executable} -m ntkscore score random:6 "${{@:3}}" {small}',
     }
     for name, text in commands.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")

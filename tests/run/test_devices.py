@@ -52,7 +52,7 @@ def rows_by(
     architectures: Sequence[object] = NETWORKS,
     space: Space = RESIDUAL,
 ) -> pd.DataFrame:
-    job = Scoring.of(IMAGES, config, space=space)
+    job = Scoring.of(IMAGES, config, space=space, seeds=1)
     computed = calls.compute(calls.Work(job.space, job.config, job.draws, architectures), plan)
     rows = [row for _, by_network in computed for rows in by_network for row in rows]
     key = next(iter(rows[0]))
