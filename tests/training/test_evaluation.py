@@ -217,10 +217,7 @@ def test_the_commands_train_evaluate_export_and_refuse(tmp_path: Path) -> None:
         ),
         (["train", "nonsense", "--out", str(run)], "error: "),
         (["evaluate", str(tmp_path)], "a folder that `ntkscore train` left"),
-        (
-            ["evaluate", str(dict_file)],
-            "expected the cell of NAS-Bench-201 that a state dict is of",
-        ),
+        (["evaluate", str(dict_file)], f"expected the cell that the weights in {dict_file} are of"),
     ):
         assert sentence in " ".join(invoke(*arguments, code=2).stderr.split())
 
@@ -365,6 +362,6 @@ def test_a_state_dict_is_evaluated(tmp_path: Path) -> None:
     np.testing.assert_allclose(model.apply(model.params, pixels), plain, atol=1e-4)
     score = ["--weights", tmp_path / "w.npz", *sizes[:4], "--samples", "4"]
     refused("got also", "score", "000000", *score)
-    refused("expected one architecture with --weights, got 2", "score", "1", "2", *score)
+    refused("expected one network with --weights, got 2", "score", "1", "2", *score)
     (tmp_path / "w.npz").write_bytes(b"no")
     refused("a state dict in", "score", "323133", *score)

@@ -16,7 +16,7 @@ from tiny import printed_on_devices, refuses
 
 from cells.layers import convolve, kernel_gradient, trained_convolve
 from cells.nasbench201.cell import Cell
-from cells.nasbench201.checkpoints import read_state_dict, write_state_dict
+from cells.nasbench201.checkpoints import write_state_dict
 from cells.nasbench201.network import STATISTICS
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
@@ -327,7 +327,7 @@ def test_a_coupled_model_is_no_trainable() -> None:
 
 
 @pytest.mark.thorough
-def test_trained_weights_are_scored_by_their_running_statistics() -> None:
+def test_trained_weights_are_scored_by_their_running_statistics(tmp_path: Path) -> None:
     images = some_images()
     space = NASBench201(channels=2, cells_per_stage=1)
     trained = train("323133", images, replace(SMALL, epochs=1), space=space)
@@ -336,8 +336,10 @@ def test_trained_weights_are_scored_by_their_running_statistics() -> None:
     plain = trained.space.trainable("323133").evaluate(state.params, state.statistics, x)
     np.testing.assert_allclose(model.logits(x), plain, atol=1e-4)
     assert model.passes is not None
-    again = read_state_dict(trained.state_dict(), trained.architecture, trained.space, running=True)
-    np.testing.assert_array_equal(again[STATISTICS]["head"]["var"], state.statistics["head"]["var"])
+    kept, cell = tmp_path / "w.npz", trained.architecture
+    trained.space.write_weights(kept, cell, state.params, state.statistics)
+    _, statistics = trained.space.read_weights(kept, cell)
+    np.testing.assert_array_equal(statistics["head"]["var"], state.statistics["head"]["var"])
     assert float(mean_loss(plain, jnp.asarray(images.labels[:4]))) > 0
 
 
