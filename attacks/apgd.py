@@ -25,7 +25,6 @@ from attacks.steps import (
     is_right,
     on_sphere,
     onto_ball,
-    target_classes,
     unit,
     where,
 )
@@ -116,7 +115,7 @@ class APGD(Stepwise):
     def fewest_classes(self) -> int:
         """Those that the loss compares, and one more than the targets."""
         name = f"targeted {self.loss}" if self.targets else self.loss
-        return max(self.targets + 1, FEWEST_CLASSES.get(name, super().fewest_classes))
+        return max(super().fewest_classes, FEWEST_CLASSES.get(name, 0))
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -127,10 +126,9 @@ class APGD(Stepwise):
             # Of very few steps nothing is left for ρ itself.
             if (left := self.steps - sum(steps for _, steps in first)) > 0:
                 parts = [*first, (1, left)]
-        places = range(2, 2 + self.targets) if self.targets else [0]
         return tuple(
             Run(steps, scale, place, first=part == 0)
-            for place in places
+            for place in self.places
             for _ in range(self.restarts)
             for part, (scale, steps) in enumerate(parts)
         )
@@ -147,7 +145,7 @@ class APGD(Stepwise):
             z = onto_ball(x + noise, x, rho, self.norm)
         else:
             z = jnp.clip(x + rho * on_sphere(keys, x, self.norm), 0, 1)
-        targets = target_classes(victim.logits(x), target) if run.target else victim.labels
+        targets = self.aimed_at(victim, x, run, target)
         at = ask(victim, z, self.loss, targets if run.target else None, run.steps)
         n, zero = len(x), jnp.zeros_like(at.loss)
         features = float(np.prod(x.shape[1:]))
@@ -162,8 +160,7 @@ class APGD(Stepwise):
             *(zero + self._below(run), jnp.zeros(n, jnp.int32)),
             *(at.loss, jnp.ones(n, bool)),
             zero + self._first(run),
-            jnp.asarray(targets, jnp.int32),
-            *(share, support),
+            *(targets, share, support),
         )
 
     def advance(

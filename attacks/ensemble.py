@@ -18,8 +18,8 @@ from jaxtyping import Bool, Int
 from attacks.errors import AttackError
 from attacks.lazy import Array, PyTree, jax, jnp
 from attacks.losses import Logits
-from attacks.programs import Network, answers, is_ours, look, run_programs, same
-from attacks.steps import Run, State, Stepwise, length, point_keys
+from attacks.programs import Network, answers, look, run_programs
+from attacks.steps import Run, State, Stepwise, is_ours, length, same
 
 Store = MutableMapping[str, Any]
 """Named results, each a dict of named arrays, that outlive a stop."""
@@ -27,9 +27,9 @@ DRAWS = 20
 """Of a network with chance, for each gradient."""
 BATCH, CHUNK = 48, 1024
 """Most images of a compiled program, and of a result that is kept."""
-UNIT = 8
+UNIT = 4
 """What the number of a program's images is a multiple of."""
-WORTH = 3000
+WORTH = 5000
 """Steps of an image to be saved for which programs of fewer images are compiled."""
 LONGEST = 50
 """Most steps between two looks at what has fallen."""
@@ -243,20 +243,21 @@ class _Job:
         size: int,
     ) -> State:
         """The state of images after some steps of a run, by programs of so many images."""
-        key, rho = self.key, np.asarray(attack.rho, self.images.dtype)
-        for number in place:
-            key = jax.random.fold_in(key, number)
+        rho = np.asarray(attack.rho, self.images.dtype)
         start, advance = self._programs(attack, run)
         pieces = []
-        for rows, count in _batches(len(alive), size):
-            keys = point_keys(key, self._put(alive[rows]))
-            given = *self._given(self.images[alive[rows]], alive[rows]), keys, rho
-            now = jax.tree.map(lambda leaf, rows=rows: self._put(leaf[rows]), state)
+        for places, count in _batches(len(alive), size):
+            rows = alive[places]
+            draws = self.key, place, self._put(rows)
+            given = *self._given(self.images[rows], rows), draws, rho
+            now = jax.tree.map(lambda leaf, places=places: self._put(leaf[places]), state)
             if steps[0] == 0:
                 now = start(*given, run.target, None if run.first else now.best)
             now = advance(*given, *steps, now)
-            pieces.append(jax.tree.map(lambda leaf, count=count: leaf[:count], now))
-        return jax.tree.map(lambda *leaves: np.concatenate([*map(np.asarray, leaves)]), *pieces)
+            pieces.append((now, count))
+        # Only now does the host wait for results.
+        pieces = (jax.tree.map(lambda a, n=n: np.asarray(a)[:n], now) for now, n in pieces)
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *pieces)
 
     def _programs(self, attack: Stepwise, run: Run) -> tuple[Callable[..., Any], ...]:
         """The state before a run, and after some steps of it."""
@@ -268,8 +269,8 @@ class _Job:
 
     def _like(self, attack: Stepwise, run: Run, leaves: list[np.ndarray]) -> State:
         """A state of these leaves."""
-        x, keys = self.images[:1], point_keys(self.key, np.zeros(1, int))
-        given = self.params, self.key, x, self.labels[:1], keys, x.dtype.type(0)
+        x, draws = self.images[:1], (self.key, (0, 0), np.zeros(1, int))
+        given = self.params, self.key, x, self.labels[:1], draws, x.dtype.type(0)
         start, _ = self._programs(attack, run)
         like = jax.eval_shape(start, *given, run.target, None if run.first else x)
         return jax.tree.unflatten(jax.tree.structure(like), leaves)
@@ -351,8 +352,9 @@ class _Job:
         of = partial(jax.sharding.NamedSharding, mesh)
         return of(spec("points")), of(spec())
 
-    def _put(self, rows: np.ndarray) -> Array:
-        return jax.device_put(rows, self._shardings[0])
+    def _put(self, rows: np.ndarray) -> Array | np.ndarray:
+        """Rows where several devices share them; programs put others on the only device."""
+        return rows if self._shardings[0] is None else jax.device_put(rows, self._shardings[0])
 
     @cached_property
     def weights(self) -> PyTree:

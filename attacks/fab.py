@@ -22,7 +22,6 @@ from attacks.steps import (
     length,
     on_sphere,
     onto_ball,
-    target_classes,
     where,
 )
 
@@ -92,17 +91,11 @@ class FAB(Stepwise):
         check_counts(self.steps, self.restarts, self.targets)
 
     @property
-    def fewest_classes(self) -> int:
-        """One more than the targets."""
-        return max(self.targets + 1, super().fewest_classes)
-
-    @property
     def runs(self) -> tuple[Run, ...]:
         """For each target and restart one."""
-        places = range(2, 2 + self.targets) if self.targets else [0]
         return tuple(
             Run(self.steps, target=place, random=restart > 0)
-            for place in places
+            for place in self.places
             for restart in range(self.restarts)
         )
 
@@ -113,8 +106,7 @@ class FAB(Stepwise):
         z = x
         if run.random:
             z = jnp.clip(x + self.rho / 2 * on_sphere(keys, x, self.norm), 0, 1)
-        targets = target_classes(victim.logits(x), target) if run.target else victim.labels
-        return _nowhere(x, z, targets)
+        return _nowhere(x, z, self.aimed_at(victim, x, run, target))
 
     def advance(
         self, victim: Oracle, x: Images, keys: Keys, run: Run, step: Any, state: Nearest
@@ -192,7 +184,7 @@ class FMN(Stepwise):
         self, victim: Oracle, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None
     ) -> Nearest:
         """The state at the image."""
-        return _nowhere(x, x, victim.labels)
+        return _nowhere(x, x, self.aimed_at(victim, x, run, target))
 
     def advance(
         self, victim: Oracle, x: Images, keys: Keys, run: Run, step: Any, state: Nearest
@@ -221,11 +213,11 @@ class FMN(Stepwise):
         return last + (first - last) * (1 + jnp.cos(math.pi * step / self.steps)) / 2
 
 
-def _nowhere(x: Images, z: Images, targets: Any) -> Nearest:
+def _nowhere(x: Images, z: Images, targets: Int[Array, " n"]) -> Nearest:
     """The state before anything is found."""
     far = jnp.full(len(x), jnp.inf, x.dtype)
     nothing = jnp.zeros(len(x), bool)
-    return Nearest(z, x, far, nothing, jnp.asarray(targets, jnp.int32), far)
+    return Nearest(z, x, far, nothing, targets, far)
 
 
 def _nearer(

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
 from attacks.lazy import jax, jnp
 from attacks.losses import Logits, Victim, ask
-from attacks.steps import Run, Stepwise, is_right
+from attacks.steps import Run, Stepwise, is_ours, is_right, point_keys
 
 NETWORKS = 4
 """Of which programs are kept."""
@@ -42,16 +42,22 @@ def run_programs(
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The state before a run, and after some steps of it, of one of our attacks with any radius.
 
-    An attack of one's own has its own radius.
+    An attack of one's own has its own radius. A point's key is made of a key, the places of the
+    attack and of the run, and the point's row.
     """
     at = partial(replace, attack) if is_ours(attack) else lambda rho: attack
 
-    def start(victim: Victim, x: Any, keys: Any, rho: Any, target: Any, begin: Any) -> Any:
-        return at(rho=rho).start(victim, x, keys, run, target, begin)
+    def start(victim: Victim, x: Any, draws: Any, rho: Any, target: Any, begin: Any) -> Any:
+        return at(rho=rho).start(victim, x, keys_of(*draws), run, target, begin)
 
-    def advance(victim: Victim, x: Any, keys: Any, rho: Any, one: Any, two: Any, state: Any) -> Any:
-        step = partial(at(rho=rho).advance, victim, x, keys, run)
+    def advance(
+        victim: Victim, x: Any, draws: Any, rho: Any, one: Any, two: Any, state: Any
+    ) -> Any:
+        step = partial(at(rho=rho).advance, victim, x, keys_of(*draws), run)
         return jax.lax.fori_loop(one, two, step, state)
+
+    def keys_of(key: Any, places: Any, rows: Any) -> Any:
+        return point_keys(reduce(jax.random.fold_in, places, key), rows)
 
     return network.compile(start), network.compile(advance)
 
@@ -71,13 +77,3 @@ def answers(network: Network) -> Callable[..., Any]:
 def look(network: Network) -> Callable[..., Any]:
     """The margin with its logits and gradient."""
     return network.compile(partial(ask, name="margin"))
-
-
-def is_ours(attack: Stepwise) -> bool:
-    """Whether an attack's fields alone decide what it does, so that its programs may be kept."""
-    return type(attack).__module__.partition(".")[0] == __package__
-
-
-def same(run: Run) -> Run:
-    """The run whose programs serve this one too, since the target is their data."""
-    return run._replace(target=min(run.target, 1))

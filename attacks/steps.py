@@ -1,13 +1,13 @@
 """Attacks that proceed by steps, each point by itself, so that they stop and go on anywhere."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from attacks.core import Images, check_radius, project, random_array
 from attacks.errors import AttackError
@@ -75,6 +75,7 @@ class Stepwise:
 
     rho: float | Array
     norm: BallNorm = "linf"
+    targets = 0  # what attacks with targets have as a field
 
     def __post_init__(self) -> None:
         if self.norm not in BALL_NORMS:
@@ -89,8 +90,24 @@ class Stepwise:
 
     @property
     def fewest_classes(self) -> int:
-        """Fewest classes that a network must tell apart."""
-        return 2
+        """Fewest classes that a network must tell apart: one more than the targets."""
+        return max(self.targets + 1, 2)
+
+    @property
+    def places(self) -> Sequence[int]:
+        """Places of the targets among the logits, as runs have them; 0 alone without targets."""
+        return range(2, 2 + self.targets) if self.targets else (0,)
+
+    def aimed_at(self, victim: Oracle, x: Images, run: Run, target: Any) -> Int[Array, " n"]:
+        """The classes at the target's place of the logits at x; the labels without a target.
+
+        Args:
+            victim, x, run, target: as for `start`.
+        """
+        if not run.target:
+            return jnp.asarray(victim.labels, jnp.int32)
+        falling = jnp.argsort(-victim.logits(x), axis=1)
+        return jnp.take(falling, target - 1, axis=1).astype(jnp.int32)
 
     def check(self, shape: Sequence[int], classes: int) -> None:
         """Refuse points or a network that the attack is not for.
@@ -158,17 +175,53 @@ class Stepwise:
             keys = point_keys(jax.random.fold_in(key, number), np.arange(len(x)))
             begin = None if state is None or run.first else state.best
             state = self.start(victim, x, keys, run, run.target, begin)
-
-            def step(i: Array, state: Any, run: Run = run, keys: Any = keys) -> Any:
-                return self.advance(victim, x, keys, run, i, state)
-
-            state = lax.fori_loop(0, run.steps, step, state)
+            state = self._to_the_end(victim, x, keys, run, state)
             if run.scale > 1:
                 continue
             last = where(state.found, state.adversarial, state.best)
             points = where(found, points, last)
             found = found | state.found
         return points
+
+    def _to_the_end(self, victim: Oracle, x: Images, keys: Keys, run: Run, state: Any) -> Any:
+        """The state after all steps of a run.
+
+        Of a network that is a pytree, the program is kept for other weights, labels and radii.
+        """
+        from jax.core import Tracer
+
+        leaves, tree = jax.tree.flatten(victim)
+        known = all(isinstance(leaf, Array) and not isinstance(leaf, Tracer) for leaf in leaves)
+        if not (known and is_ours(self)):
+            return lax.fori_loop(0, run.steps, partial(self.advance, victim, x, keys, run), state)
+        arrays = {name: value for name, value in vars(self).items() if isinstance(value, Array)}
+        attack = replace(self, **dict.fromkeys(arrays, 1.0))
+        return _loop(attack, same(run), tree)(arrays, leaves, x, keys, state)
+
+
+@lru_cache(maxsize=8)
+def _loop(attack: Stepwise, run: Run, tree: Any) -> Callable[..., Any]:
+    """The program of all steps of a run; few are remembered, since networks may be large.
+
+    Its data are those fields of the attack that are arrays, the network's leaves, and the rest.
+    """
+
+    def steps(arrays: dict[str, Array], leaves: Any, x: Any, keys: Any, state: Any) -> Any:
+        victim = jax.tree.unflatten(tree, leaves)
+        advance = partial(replace(attack, **arrays).advance, victim, x, keys, run)
+        return lax.fori_loop(0, run.steps, advance, state)
+
+    return jax.jit(steps)
+
+
+def is_ours(attack: Stepwise) -> bool:
+    """Whether an attack's fields alone decide what it does, so that its programs may be kept."""
+    return type(attack).__module__.partition(".")[0] == __package__
+
+
+def same(run: Run) -> Run:
+    """The run whose programs serve this one too, since the target is their data."""
+    return run._replace(target=min(run.target, 1))
 
 
 def check_counts(steps: int, restarts: int = 1, targets: int = 0) -> None:
@@ -268,11 +321,6 @@ def is_right(logits: Logits, labels: Any) -> Bool[Array, " n"]:
     # The maximum of numbers with NaN among them is NaN, whose place argmax gives.
     first = jnp.argmax(logits, 1).astype(labels.dtype)
     return (first == labels) & jnp.isfinite(jnp.max(logits, 1))
-
-
-def target_classes(logits: Logits, place: Any) -> Any:
-    """The class at a place of the logits in falling order, 1 for the largest."""
-    return jnp.take(jnp.argsort(-logits, axis=1), place - 1, axis=1).astype(jnp.int32)
 
 
 def flat(x: Images) -> Float[Array, "n d"]:

@@ -43,20 +43,34 @@ def loss_gradient(model: Model, labels: Labels) -> Callable[[Images], Images]:
     return lambda images: Pass(model, images, labels).loss_gradient
 
 
+@jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class RaisedLoss:
     """The network as attacks ask it (`attacks.Oracle`): called, the gradient that raises the loss.
 
     Attributes:
-        at: a pass of the network at images.
-        start: the pass at the images where the attack begins, which is not computed again.
+        model: the network.
+        labels: the images' classes.
+        start: the pass at the images where the attack begins, which is not computed again; None
+            in a program, of which weights and labels are the data.
     """
 
-    at: Callable[[Images], Pass]
-    start: Pass
+    model: Model
+    labels: Labels
+    start: Pass | None = None
+
+    def tree_flatten(self) -> tuple[Any, Model]:
+        return (self.model.params, self.labels), self.model._replace(params=None)
+
+    @classmethod
+    def tree_unflatten(cls, weightless: Model, data: Any) -> "RaisedLoss":
+        params, labels = data
+        return cls(weightless._replace(params=params), labels)
 
     def _pass(self, images: Images) -> Pass:
-        return self.start if images is self.start.points else self.at(images)
+        if self.start is not None and images is self.start.points:
+            return self.start
+        return Pass(self.model, images, self.labels)
 
     def __call__(self, images: Images) -> Images:
         """The gradient in the images, up to a factor of each."""
@@ -70,11 +84,6 @@ class RaisedLoss:
         """Logits of the images, and the pullback of their cotangents."""
         at = self._pass(images)
         return at.logits, at.pullback
-
-    @property
-    def labels(self) -> Labels:
-        """The images' classes."""
-        return self.start.labels
 
 
 @in_full_precision
@@ -198,7 +207,8 @@ def _attacked(
         keys = (None, None) if key is None else jax.random.split(key, 2)
         chain = [clean]
         for each in keys:
-            chain.append(at(attack(rho)(RaisedLoss(at, chain[-1]), chain[-1].points, each)))
+            asked = RaisedLoss(clean.model, clean.labels, chain[-1])
+            chain.append(at(attack(rho)(asked, chain[-1].points, each)))
         where = {kernel: [chain[k] for k in sorted({*ends})] for kernel, ends in BLOCKS.items()}
         del where[CLEAN]
         return [*map(_set_of, chain[1:])], _quantities_at(where)

@@ -161,9 +161,9 @@ def test_as_few_programs_as_can_be_and_few_empty_places() -> None:
     key = jax.random.key(0)
     job = ensemble._Job(network, model.params, greys(1), np.zeros(1), key, 48, None)
     counts = [0, 1, 8, 9, 36, 48, 49, 82, 97]
-    assert [job._size(n) for n in counts] == [8, 8, 8, 16, 40, 48, 32, 48, 40]
-    assert job._smaller(48, 40, 374) == 48 and job._smaller(48, 40, 375) == 40
-    assert job._smaller(48, 50, 93) == 48 and job._smaller(48, 50, 94) == 32
+    assert [job._size(n) for n in counts] == [4, 4, 8, 12, 36, 48, 28, 44, 36]
+    assert job._smaller(48, 40, 624) == 48 and job._smaller(48, 40, 625) == 40
+    assert job._smaller(48, 50, 124) == 48 and job._smaller(48, 50, 125) == 28
 
 
 def test_draws_are_those_of_a_points_key_and_shape() -> None:

@@ -1,6 +1,7 @@
 """Radii and β are data: another one is computed by the programs that are there."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 from tiny import IMAGES, SPACE, compilations
 
 import ntkscore
+from attacks import SquareAttack
 from ntkscore import Config, Model
 
 RNG = np.random.default_rng(0)
@@ -20,7 +22,15 @@ MINE = Model(lambda w, x: jnp.tanh(x.reshape(len(x), -1) @ w[0]) @ w[1], WEIGHTS
     ("networks", "how", "attacks"),
     [
         (["323133"], {"space": SPACE, "seeds": 1}, [{}]),
-        ({"mine": MINE}, {}, [{}, {"attack": "pgd", "random_start": True}]),
+        (
+            {"mine": MINE},
+            {},
+            [
+                {},
+                {"attack": "pgd", "random_start": True},
+                {"attack": "apgd"},
+            ],
+        ),
     ],
     ids=["of a space", "one's own"],
 )
@@ -35,9 +45,10 @@ def test_another_radius_or_beta_compiles_nothing(networks: Any, how: Any, attack
         assert len(second) > len(first) and {*second["rho"]} == {4 / 255}
 
 
-@pytest.mark.parametrize("attack", ["fgsm", "pgd"])
-def test_another_radius_of_a_stack_compiles_nothing(attack: str) -> None:
-    images, labels = RNG.uniform(size=(4, 32, 32, 3)).astype(np.float32), np.arange(4)
+@pytest.mark.parametrize("attack", ["fgsm", "pgd", "apgd", partial(SquareAttack, queries=50)])
+def test_another_radius_of_a_stack_compiles_nothing(attack: Any) -> None:
+    images = RNG.uniform(size=(4, 32, 32, 3)).astype(np.float32)
+    labels = np.asarray(MINE.logits(jnp.asarray(images)).argmax(1))
     grams = [np.asarray(ntkscore.stack(MINE, images, labels, attack, [0.1, 0.05]).gram)]
     with compilations() as anew:
         grams.append(np.asarray(ntkscore.stack(MINE, images, labels, attack, [0.2, 0.05]).gram))
