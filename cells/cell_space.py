@@ -161,8 +161,7 @@ class StagedSpace(Space):
             calibrating = images if mode.calibrates else None
             passes, statistics = self.passes(code, variables, calibrating)
         own = replace(self.rules(code), with_residuals=False)
-        run = partial(import_module(self.passes_module).run, own)
-        apply = lambda params, points: run(params, statistics, points)[0]  # noqa: E731
+        apply = rules.Apply(import_module(self.passes_module).run, own, statistics)
         return Model(apply, variables["params"], mode.coupled, passes)
 
     def trainable(

@@ -15,7 +15,7 @@ from cells import layers
 from cells.backward import Backward, grams_like
 from cells.rules import Outputs, Rules, Weights
 from ntkscore.grams import GramByKind, Images
-from ntkscore.model import Activations, Logits, Passes, Visit
+from ntkscore.model import Activations, Logits, Passes, Visit, have_values
 
 Residuals = TypeVar("Residuals")
 Pairs = list[tuple[Float[Array, "_ _ _ _ _"], Float[Array, "_ _ _ _ _"]]]
@@ -29,8 +29,11 @@ class CellPasses(Passes, Generic[Residuals]):
         rules: of its layers.
         params: its parameters.
         statistics: stored statistics of its normalisations.
-        images: if given, the statistics are measured on them instead, layer by layer, and a later
-            forward pass over these same images reuses that one.
+        images: if given, the statistics are measured on them instead, layer by layer. Inside of a
+            program, a later forward pass over these same images reuses that one.
+
+    They are a tree of the architecture and the statistics, so that the networks of a space share
+    programs.
     """
 
     run: ClassVar[Callable[..., tuple[Array, PyTree, Weights]]]
@@ -42,10 +45,23 @@ class CellPasses(Passes, Generic[Residuals]):
         self.rules = rules
         self.statistics = statistics
         self._first: tuple[Weights, Images, Logits, Residuals] | None = None
-        if images is not None:
-            measuring = replace(rules, measure=True)
-            logits, residuals, self.statistics = self.run(measuring, params, statistics, images)
-            self._first = params, images, logits, residuals
+        if images is None:
+            return
+        if have_values(rules.code, params, statistics, images):
+            self.statistics = measured(self.run, rules, params, statistics, images)
+            return
+        measuring = replace(rules, measure=True)
+        logits, residuals, self.statistics = self.run(measuring, params, statistics, images)
+        self._first = params, images, logits, residuals
+
+    def __init_subclass__(cls) -> None:
+        def made(_: None, children: tuple[Rules, Weights]) -> CellPasses[Residuals]:
+            passes = object.__new__(cls)
+            (passes.rules, passes.statistics), passes._first = children, None
+            return passes
+
+        flatten = lambda passes: ((passes.rules, passes.statistics), None)  # noqa: E731
+        jax.tree_util.register_pytree_node(cls, flatten, made)
 
     def forward(self, params: Weights, images: Images) -> tuple[Logits, Residuals]:
         """Logits of images, pixels in [0, 1], and what the backward pass needs."""
@@ -141,3 +157,20 @@ class CellPasses(Passes, Generic[Residuals]):
     @abstractmethod
     def activations(self, params: Weights, residuals: Residuals) -> Activations:
         """Inputs of all ReLUs, and outputs of the blocks."""
+
+
+@partial(jax.jit, static_argnums=0)
+def measured(
+    run: Callable[..., tuple[Array, PyTree, Weights]],
+    rules: Rules,
+    params: Weights,
+    statistics: Weights,
+    images: Images,
+) -> Weights:
+    """Statistics of the images, by a program that all architectures of a size share.
+
+    Args:
+        run: of a class of passes.
+        rules, params, statistics, images: as for `CellPasses`.
+    """
+    return run(replace(rules, measure=True), params, statistics, images)[-1]

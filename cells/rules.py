@@ -1,7 +1,8 @@
 """Computations of layers, by initialiser and normalisation mode."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -160,3 +161,29 @@ class Rules:
         """`dense` of a ReLU of what is normalised; and the statistics to store."""
         y, statistics = self.normalize(x, weights, statistics)
         return self.dense(jax.nn.relu(y), weights), statistics
+
+
+# The architecture is data of a program; all else decides which program it is.
+jax.tree_util.register_dataclass(
+    Rules, ["code"], [each.name for each in fields(Rules) if each.name != "code"]
+)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["rules", "statistics"], meta_fields=["run"])
+@dataclass(frozen=True, eq=False)
+class Apply:
+    """A network's logits, as a tree of its architecture and its statistics.
+
+    Attributes:
+        run: logits first, of (rules, params, statistics, images).
+        rules: of its layers.
+        statistics: of its normalisations.
+    """
+
+    run: Callable[..., tuple]
+    rules: Rules
+    statistics: Weights
+
+    def __call__(self, params: Weights, images: Images) -> Float[Array, "m o"]:
+        """Logits of images, pixels in [0, 1]."""
+        return self.run(self.rules, params, self.statistics, images)[0]

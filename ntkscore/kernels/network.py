@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +20,10 @@ from ntkscore.kernels.wanted import Wanted, kernel_of
 from ntkscore.model import Labels, Model, Points, Sets
 from ntkscore.task import check_labels
 from ntkscore.trace.blocks import BlockPasses
-from ntkscore.trace.compiled import in_pieces, with_passes
+from ntkscore.trace.compiled import form_of, in_pieces, with_passes
 from ntkscore.trace.content import traced
-from ntkscore.trace.coupling import beside_another, jitted
-from ntkscore.trace.parameters import is_floating
+from ntkscore.trace.coupling import beside_another
+from ntkscore.trace.parameters import is_floating, join_parameters, split_leaves
 from ntkscore.trace.program import NotAlone
 
 log = logging.getLogger("ntkscore")
@@ -100,8 +101,11 @@ class Network(NamedTuple):
         choices = wanted.output, str(wanted.parameters), name
         if not self.known or (in_pieces(model.passes) and name == "layerwise"):  # compiled already
             return evaluate(model, points, labels, *choices).gram[0]
-        program = _compiled(model._replace(params=None), *choices)
-        return program(model.params, points, labels)
+        # Networks of a space differ in arrays alone: weights, statistics and the architecture.
+        are_arrays = [isinstance(leaf, jax.Array | np.ndarray) for leaf in jax.tree.leaves(model)]
+        arrays, rest = split_leaves(model, are_arrays)
+        leaves, tree = jax.tree.flatten(rest)
+        return _compiled(tree, tuple(leaves), *choices)(arrays, points, labels)
 
 
 def network_of(
@@ -226,7 +230,7 @@ def as_it_is_now(model: Model, points: Points) -> tuple[Model, int]:
             function, logits = traced(model.apply, model.params, like)
         else:  # a space's own program, which nobody changes
             function = model.apply
-            logits = jax.eval_shape(jitted(function), model.params, like)
+            logits = _logits(function, model.params, like)
     except InputError:
         raise
     except Exception as error:
@@ -247,16 +251,32 @@ def as_it_is_now(model: Model, points: Points) -> tuple[Model, int]:
     return model._replace(apply=function), int(shape[1])
 
 
+_LOGITS = WeakKeyDictionary[Callable[..., Any], dict[Any, Any]]()
+"""Shapes of the logits of functions, by those of the weights and points."""
+
+
+def _logits(apply: Callable[..., Any], params: PyTree, like: Any) -> Any:
+    """The shape of a network's logits, for which it is traced once."""
+    known, form = _LOGITS.setdefault(apply, {}), form_of((params, like))
+    if form not in known:
+        known[form] = jax.eval_shape(apply, params, like)
+    return known[form]
+
+
 @lru_cache(maxsize=4)
 def _compiled(
-    model: Model, output: str, parameters: str, name: str
+    tree: Any, leaves: tuple[Any, ...], output: str, parameters: str, name: str
 ) -> Callable[[PyTree, Points, Labels], Array]:
-    """The kernel of a network without its weights; few are remembered, since spaces' are large.
+    """The kernel of a network from its arrays; few are remembered, since spaces' are large.
 
-    Without weights it is hashable, and other weights find the same program.
+    Args:
+        tree, leaves: of the network without its arrays.
+        output, parameters, name: as for `evaluate`.
     """
-    choices = output, parameters, name
-    return jax.jit(lambda w, x, y: evaluate(model._replace(params=w), x, y, *choices).gram[0])
+    rest, choices = jax.tree.unflatten(tree, leaves), (output, parameters, name)
+    return jax.jit(
+        lambda arrays, x, y: evaluate(join_parameters(arrays, rest), x, y, *choices).gram[0]
+    )
 
 
 def _at_once(model: Model, sets: Sets, wanted: Wanted) -> Float[Array, "m m"]:

@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.backend import get_backend
 from tiny import refuses
 
 from cells.nasbench201 import Cell, distinct_cells
 from cells.nasbench201.space import NASBench201
-from ntkscore import Task
+from ntkscore import Task, ntk
 from ntkscore.model import Model
 from ntkscore.options import option
 from ntkscore.space import Space
@@ -151,3 +152,22 @@ def test_networks_of_a_shape_are_counted_without_drawing_or_keeping_their_weight
     assert expected["params"] > 0
     gc.collect()
     assert len(drawn) == 1 and drawn[0]() is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bn", ["calibrated", "init"])
+def test_networks_of_a_space_are_data_of_one_program(bn: str) -> None:
+    space = NASBench201(task=Task((8, 8, 3), 3), channels=2, cells_per_stage=1, bn=bn)
+    x = np.random.default_rng(1).uniform(size=(3, 8, 8, 3)).astype(np.float32)
+    cells, kernels, programs = ("323133", "421211", "341234"), [], []
+    for seed, cell in enumerate(cells):
+        kernels.append(ntk(space.network(cell, x, seed), x))
+        gc.collect()
+        programs.append(len(get_backend().live_executables()))
+    assert len({*programs}) == 1
+    for seed, (cell, kernel) in enumerate(zip(cells, kernels, strict=True)):
+        apply, params, *_ = space.network(cell, x, seed)
+        of_weights = lambda p, apply=apply: apply(p, jnp.asarray(x)).sum(1)  # noqa: E731
+        leaves = jax.tree.leaves(jax.jit(jax.jacrev(of_weights))(params))
+        want = sum(np.asarray(leaf).reshape(3, -1) @ leaf.reshape(3, -1).T for leaf in leaves)
+        np.testing.assert_allclose(kernel, want, rtol=0, atol=1e-4 * np.abs(want).max())
