@@ -64,7 +64,6 @@ class CellPasses(Passes, Generic[Residuals]):
         jax.tree_util.register_pytree_node(cls, flatten, made)
 
     def forward(self, params: Weights, images: Images) -> tuple[Logits, Residuals]:
-        """Logits of images, pixels in [0, 1], and what the backward pass needs."""
         if self._first is not None and self._first[0] is params and self._first[1] is images:
             return self._first[2:]
         logits, residuals, _ = self.run(self.rules, params, self.statistics, images)
@@ -73,7 +72,6 @@ class CellPasses(Passes, Generic[Residuals]):
     def gram_by_kind(
         self, params: Weights, residuals: Sequence[Residuals], cotangent: Logits, start: GramByKind
     ) -> tuple[Images, GramByKind]:
-        """The gradient in the images, and Gram matrices by kind."""
         visit = grams_like(start) if start else None
         back = Backward(self.rules, params, self.statistics, visit, start)
         g = self.back(back, residuals, cotangent)
@@ -82,7 +80,6 @@ class CellPasses(Passes, Generic[Residuals]):
     def layers(
         self, params: Weights, residuals: Residuals, cotangent: Logits, visit: Visit
     ) -> PyTree:
-        """Apply a function to each layer's weight gradients; layers along the first axis."""
         of_weights = lambda layer: [visit(layer)] if layer.kernel.ndim > 1 else []  # noqa: E731
         back = Backward(self.rules, params, self.statistics, of_weights)
         self.back(back, [residuals], cotangent)
@@ -96,13 +93,11 @@ class CellPasses(Passes, Generic[Residuals]):
         return [(count, x, jax.nn.relu(x)) for count, x in rectified]
 
     def pullbacks(self, params: Weights, residuals: Residuals, key: PRNGKeyArray) -> Pairs:
-        """Pull random signs at each block's output to its input: gradients there, and signs."""
         keys = map(partial(jax.random.fold_in, key), itertools.count())
         signs = lambda a: jax.random.rademacher(next(keys), a.shape, a.dtype)  # noqa: E731
         return self.pull_blocks(Backward(self.rules, params, self.statistics), residuals, signs)
 
     def unnormalized(self, params: Weights, points: Images) -> Logits:
-        """Logits without the images' normaliser and the layers' normalisations."""
         colours = len(self.rules.mean)
         rules = replace(self.rules, mean=(0.0,) * colours, std=(1.0,) * colours, bn="init")
         return self.run(rules, params, layers.neutral(self.statistics), points)[0]

@@ -127,20 +127,12 @@ def _of_alone(
         through: operations of which there must be one, if there are any.
         learned: whether weights may take part, as the slope of PReLU does.
     """
-    pending, visited, met = [value], {x}, not through
-    while pending:
-        value = pending.pop()
-        if value in visited:
-            continue
-        visited.add(value)
-        equation = program.maker(value)
-        if not value.of_point and (learned or not value.leaves):
-            continue
-        if equation is None or equation.name not in NUMBERWISE or not value.of_point:
-            return False
-        met = met or equation.name in through
-        pending += equation.values
-    return met
+    ends, places = program.back(
+        [value], lambda value, made: value != x and value.of_point and made.name in NUMBERWISE
+    )
+    names = {program.equations[place].name for place in places}
+    alone = all(end == x or not (end.of_point or (end.leaves and not learned)) for end in ends)
+    return alone and (not through or not names.isdisjoint(through))
 
 
 def _under_a_root(program: Program, equation: Equation) -> bool:
@@ -176,22 +168,11 @@ def blocks(program: Program) -> list[Value]:
 
 def _origins(program: Program, value: Value) -> set[Value]:
     """The values that a value is made of, number by number, by operations without weights."""
-    pending, visited, found = [value], set[Value](), set[Value]()
-    while pending:
-        value = pending.pop()
-        if value in visited:
-            continue
-        visited.add(value)
-        equation = program.maker(value)
-        if (
-            equation is None
-            or equation.name not in NUMBERWISE
-            or len(equation.points) < len(equation.values)
-        ):
-            found.add(value)
-        else:
-            pending += equation.values
-    return found
+
+    def through(value: Value, made: Equation) -> bool:
+        return made.name in NUMBERWISE and len(made.points) == len(made.values)
+
+    return program.back([value], through)[0]
 
 
 def hidden(program: Program, names: Collection[str]) -> bool:

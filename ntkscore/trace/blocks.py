@@ -52,19 +52,12 @@ class Blocks(NamedTuple):
     """The residuals of forward passes over blocks of points.
 
     Attributes:
-        points: of each block, (b, …); the last block repeats its last point.
+        points: of all blocks.
         residuals: of each block; None where the backward pass starts with another forward pass.
-        size: number of points without those repeated.
     """
 
-    points: Sequence[Points]
+    points: Points
     residuals: Sequence[Residuals | None]
-    size: int
-
-    @property
-    def all_points(self) -> Points:
-        """The points of all blocks, without those repeated."""
-        return jnp.concatenate(list(self.points))[: self.size]
 
 
 class BlockPasses:
@@ -178,42 +171,39 @@ class BlockPasses:
         return list(filled.reshape(blocks, size, *points.shape[1:]))
 
     def forward(self, params: PyTree, points: Points) -> tuple[Logits, Blocks | Residuals]:
-        """Logits of points, and the residuals that the backward passes need."""
         if isinstance(points, Tracer):  # inside of a loop, which is compiled as a whole
             return self.traced.forward(params, points)
         keep = len(points) * self.bytes_each <= self.memory // 4
-        blocks, logits, residuals = self.split(points), [], []
-        for block in self._shared(params, [(block,) for block in blocks], "blocks forward"):
+        logits, residuals = [], []
+        for block in self._shared(params, [(x,) for x in self.split(points)], "blocks forward"):
             block_logits, block_residuals = self._forward(*block)
             logits.append(self.at(0, block_logits))
             residuals.append(block_residuals if keep else None)
-        size = len(points)
-        together = jnp.concatenate(logits)[:size]
+        together = jnp.concatenate(logits)[: len(points)]
         self.check(params, points, together)
         self.check_alone(params, together, points)
-        return together, Blocks(blocks, residuals, size)
+        return together, Blocks(points, residuals)
 
     def _per_block(self, params: PyTree, residuals: Blocks, cotangent: Logits) -> Iterator[tuple]:
         """The weights, points, residuals and cotangents of blocks; zeros for points added."""
-        missing = len(residuals.points) * len(residuals.points[0]) - residuals.size
+        points = self.split(residuals.points)
+        missing = len(points) * len(points[0]) - len(residuals.points)
         filled = jnp.pad(cotangent, ((0, missing), (0, 0)))
-        cotangents = filled.reshape(len(residuals.points), -1, cotangent.shape[1])
-        blocks = list(zip(residuals.points, residuals.residuals, cotangents, strict=True))
+        cotangents = filled.reshape(len(points), -1, cotangent.shape[1])
+        blocks = list(zip(points, residuals.residuals, cotangents, strict=True))
         return self._shared(params, blocks, "blocks back")
 
     def gradient(self, params: PyTree, residuals: Blocks | Residuals, cotangent: Logits) -> Points:
-        """The gradient in the points, from the cotangent of their logits."""
         if isinstance(residuals, Residuals):
             return self.traced.gradient(params, residuals, cotangent)
         blocks = self._per_block(params, residuals, cotangent)
         found = [self.at(0, self._gradient(*block)) for block in blocks]
-        return jnp.concatenate(found)[: residuals.size]
+        return jnp.concatenate(found)[: len(residuals.points)]
 
     def gram_by_kind(
         self, params: PyTree, residuals: Sequence[Blocks], cotangent: Logits, start: GramByKind
     ) -> tuple[Points, GramByKind]:
-        """The gradient in the points, and the Gram matrices by kind of parameter."""
-        sizes = [each.size for each in residuals]
+        sizes = [len(each.points) for each in residuals]
         cotangents = jnp.split(cotangent, list(accumulate(sizes[:-1])))
         sets = list(zip(residuals, cotangents, strict=True))
         if not start:
@@ -226,7 +216,7 @@ class BlockPasses:
                 gradient, factors = self._factors(*block)
                 found.append(self.at(0, gradient))
                 yield [factors]
-            gradients.append(jnp.concatenate(found)[: residuals.size])
+            gradients.append(jnp.concatenate(found)[: len(residuals.points)])
 
         pairs = Groups(groups_of(start))
         found = self._gram([back(*each) for each in sets], sizes, self.traced.terms, pairs)
@@ -324,44 +314,34 @@ class BlockPasses:
         return jax.block_until_ready(total)
 
     def layers(self, params: PyTree, residuals: Blocks, cotangent: Logits, visit: Visit) -> PyTree:
-        """Apply a function to each layer's weights' gradients; layers along the first axis."""
-        blocks = [
-            self.at(0, self._factors(*block)[1])
-            for block in self._per_block(params, residuals, cotangent)
-        ]
-        factors = [
-            concatenate_blocks([[block[place] for block in blocks]], [residuals.size])
-            for place in range(len(self.traced.weight_uses))
-        ]
-        return self.traced.visit_layers(params, factors, partial(_visited, visit), residuals.size)
+        blocks, size = self._per_block(params, residuals, cotangent), len(residuals.points)
+        found = [self.at(0, self._factors(*block)[1]) for block in blocks]
+        factors = [concatenate_blocks([uses], [size]) for uses in zip(*found, strict=True)]
+        return self.traced.visit_layers(params, factors, partial(_visited, visit), size)
 
     def pullbacks(self, params: PyTree, residuals: Blocks, key: Array) -> list[tuple[Array, Array]]:
-        """Gradients at each block's input, of random signs at its output; and the signs."""
-        return self._pullbacks(params, Residuals(None, {}, residuals.all_points), key)
+        return self._pullbacks(params, Residuals(None, {}, residuals.points), key)
 
     def rectifier_values(
         self, params: PyTree, residuals: Blocks
     ) -> list[tuple[Array, Array, Array]]:
-        """The inputs and outputs of the rectifiers, by a forward pass of their own."""
-        return self._rectifier_values(params, Residuals(None, {}, residuals.all_points))
+        return self._rectifier_values(params, Residuals(None, {}, residuals.points))
 
     def activations(self, params: PyTree, residuals: Blocks | Residuals) -> Activations | None:
-        """The inputs of all rectifiers, and the outputs of the blocks."""
         if isinstance(residuals, Residuals):
             return self.traced.activations(params, residuals)
-        pairs = list(zip(residuals.points, residuals.residuals, strict=True))
-        found = [
-            self.at(0, self._activations(*block)) for block in self._shared(params, pairs, "blocks")
-        ]
-        if found[0] is None:
-            return None
-        return jax.tree.map(
-            # How many rectifiers take an array is the same in all blocks.
-            lambda *parts: (
-                parts[0] if parts[0].ndim == 1 else jnp.concatenate(parts, 1)[:, : residuals.size]
-            ),
-            *found,
+        pairs = list(zip(self.split(residuals.points), residuals.residuals, strict=True))
+        blocks = self._shared(params, pairs, "blocks")
+        found, size = (
+            [self.at(0, self._activations(*each)) for each in blocks],
+            len(residuals.points),
         )
+
+        def whole(first: Array, *others: Array) -> Array:
+            # How many rectifiers take an array is the same in all blocks.
+            return first if first.ndim == 1 else jnp.concatenate([first, *others], 1)[:, :size]
+
+        return None if found[0] is None else jax.tree.map(whole, *found)
 
 
 def count_of(factors: PyTree) -> int:

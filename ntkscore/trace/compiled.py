@@ -166,7 +166,6 @@ class Chain(Passes):
             yield passes, weights
 
     def forward(self, params: PyTree, points: Points, /) -> tuple[Logits, Kept]:
-        """Logits of points, and the residuals that the backward passes need."""
         steps, x, done = list(self._steps(params, points)), points, []
         each = sum(passes.bytes_each for passes, _ in steps)
         keep = len(points) * each <= steps[0][0].memory // 4
@@ -181,7 +180,6 @@ class Chain(Passes):
     def gram_by_kind(
         self, params: PyTree, residuals: Sequence[Kept], cotangent: Logits, start: GramByKind
     ) -> tuple[Points, GramByKind]:
-        """The gradient in the points, and the Gram matrices by kind of parameter."""
         total = start
         for steps in zip(*map(reversed, residuals), strict=True):
             (passes, weights, _), kept = steps[0], [kept for _, _, kept in steps]
@@ -190,7 +188,6 @@ class Chain(Passes):
         return cotangent, total
 
     def layers(self, params: PyTree, residuals: Kept, cotangent: Logits, visit: Visit, /) -> PyTree:
-        """Apply a function to each layer's weights' gradients; layers along the first axis."""
         found = []
         for passes, weights, kept in reversed(residuals):
             given = weights, kept, _flat(cotangent)
@@ -199,28 +196,24 @@ class Chain(Passes):
         return jax.tree.map(lambda *parts: jnp.concatenate(parts), *reversed(found))
 
     def activations(self, params: PyTree, residuals: Kept) -> Activations | None:
-        """The inputs of all rectifiers, and the outputs of the blocks."""
         found = [passes.activations(weights, kept) for passes, weights, kept in residuals]
         rectified = [pair for each in found if each for pair in each.rectified]
-        features = [_points(kept)[None] for _, _, kept in residuals[2:]]
+        features = [kept.points[None] for _, _, kept in residuals[2:]]
         return Activations(rectified, features) if rectified else None
 
     def rectifier_values(self, params: PyTree, residuals: Kept) -> list[tuple[Array, Array, Array]]:
-        """The inputs and outputs of the rectifiers, by forward passes of their own."""
         found = [passes.rectifier_values(weights, kept) for passes, weights, kept in residuals]
         return [each for of_piece in found for each in of_piece]
 
     def pullbacks(self, params: PyTree, residuals: Kept, key: Array) -> list[tuple[Array, Array]]:
-        """Gradients at each block's input, of random signs at its output; and the signs."""
         keys, pairs = jax.random.split(key, len(residuals) - 2), list[tuple[Array, Array]]()
-        blocks, after = residuals[2:-1], [_points(kept) for _, _, kept in residuals[3:]]
+        blocks, after = residuals[2:-1], [kept.points for _, _, kept in residuals[3:]]
         for each, (passes, weights, kept), like in zip(keys[1:], blocks, after, strict=True):
             signs = jax.random.rademacher(each, like.shape, like.dtype)
             pairs.append((passes.gradient(weights, kept, _flat(signs)), signs))
         return [(left[None], right[None]) for left, right in pairs if fitting(left, right)]
 
     def unnormalized(self, params: PyTree, points: Points) -> Logits | None:
-        """Logits without normalisations; None where it is not known which these are."""
         x: Any = points
         for passes, weights in self._steps(params, points):
             x = passes.unnormalized(weights, _shaped(passes, x))
@@ -231,7 +224,6 @@ class Chain(Passes):
     def standardized(
         self, params: PyTree, points: Points, others: Points
     ) -> tuple[Points, Points, Array] | None:
-        """Features before the mean over the pixels at two batches, standardised by the first."""
         logs = jnp.zeros((), points.dtype)
         for passes, weights in self._steps(params, points):
             found = passes.standardized(weights, _shaped(passes, points), _shaped(passes, others))
@@ -249,8 +241,3 @@ def _flat(cotangent: Array) -> Logits:
 def _shaped(passes: BlockPasses, x: Array) -> Points:
     """Points of a piece, from all numbers that the one before put out."""
     return x.reshape(len(x), *passes.traced.program.point.shape)
-
-
-def _points(kept: Any) -> Points:
-    """The points that a piece was given, from the residuals of its forward pass."""
-    return kept.all_points if isinstance(kept, Blocks) else kept.points

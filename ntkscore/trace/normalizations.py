@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from ntkscore.model import Logits, Points
 from ntkscore.trace.activations import NUMBERWISE, channel_axis, hidden
 from ntkscore.trace.operations import REDUCTIONS, ROOTS, SHAPING
 from ntkscore.trace.parameters import names_of
-from ntkscore.trace.program import Atom, Constant, Instead, Program, Value
+from ntkscore.trace.program import Atom, Constant, Equation, Instead, Program, Value
 
 EPSILON = 1e-5
 """The summand of a variance, where networks are standardised."""
@@ -24,32 +24,21 @@ FRESH = 1e-2
 """How far a variance with its summand may be from 1 and is still that of a new normalisation."""
 
 
-class Normalization(NamedTuple):
-    """A normalisation by a mean and a variance: (z − μ) / √(σ² + ε).
+def normalizations(program: Program) -> dict[int, int | None]:
+    """The normalisations (z − μ) / √(σ² + ε): places of 1/√ or √, with those of z − μ.
 
-    Attributes:
-        root: place of the equation 1/√ or √.
-        centring: place of z − μ; None where there is no mean.
+    They are the roots of a statistic plus a constant; None where there is no mean. A statistic is a
+    leaf, or comes from a sum over some axes. A root of a number by itself, as in squareplus,
+    belongs to an activation.
     """
-
-    root: int
-    centring: int | None
-
-
-def normalizations(program: Program) -> list[Normalization]:
-    """The normalisations: roots of a statistic plus a constant.
-
-    A statistic is a leaf, or comes from a sum over some axes. A root of a number by itself, as in
-    squareplus, belongs to an activation.
-    """
-    return [
-        Normalization(place, _centring(program, place))
+    return {
+        place: _centring(program, place)
         for place in program.live
         if program.equations[place].name in ROOTS
         and program.equations[place].values
         and _plus_constant(program, place)
         and _of_statistic(program, program.equations[place].values[0])
-    ]
+    }
 
 
 def _plus_constant(program: Program, place: int) -> bool:
@@ -61,17 +50,13 @@ def _plus_constant(program: Program, place: int) -> bool:
 
 def _of_statistic(program: Program, value: Value) -> bool:
     """Whether a value is computed from leaves, and from sums over axes of the point, alone."""
-    pending, visited = [value], set[Value]()
-    while pending:
-        value = pending.pop()
-        maker = program.maker(value)
-        if not value.of_point or (maker is not None and maker.name in REDUCTIONS):
-            continue
-        if maker is None or maker.name not in NUMBERWISE | SHAPING:
-            return False
-        visited.add(value)
-        pending += [one for one in maker.values if one not in visited]
-    return True
+
+    def through(value: Value, made: Equation) -> bool:
+        return value.of_point and made.name in NUMBERWISE | SHAPING
+
+    ends, _ = program.back([value], through)
+    made = {end: program.maker(end) for end in ends if end.of_point}
+    return all(maker is not None and maker.name in REDUCTIONS for maker in made.values())
 
 
 def _centring(program: Program, root: int) -> int | None:
@@ -103,10 +88,10 @@ def statistics(program: Program) -> frozenset[int]:
     scales. A leaf of another name, or with another use, is a parameter wherever it stands.
     """
     uses: dict[int, set[int]] = {}
-    for each in normalizations(program):
-        if program.equations[each.root].outputs[0].of_point:
+    for root, centring in normalizations(program).items():
+        if program.equations[root].outputs[0].of_point:
             continue
-        for name, place in ("var", each.root), ("mean", each.centring):
+        for name, place in ("var", root), ("mean", centring):
             if place is None:
                 continue
             for value in program.equations[place].values:
@@ -131,11 +116,11 @@ def are_fresh(program: Program, leaves: Sequence[Array]) -> Bool[Array, ""] | No
     """
     makers = program.equations
     pairs = [
-        (makers[each.root].values[0], mean)
-        for each in normalizations(program)
-        if each.centring is not None and not makers[each.root].outputs[0].of_point
-        if makers[each.centring].points
-        for mean in makers[each.centring].values
+        (makers[root].values[0], mean)
+        for root, centring in normalizations(program).items()
+        if centring is not None and not makers[root].outputs[0].of_point
+        if makers[centring].points
+        for mean in makers[centring].values
         if not mean.of_point
     ]
     if not pairs:
@@ -207,10 +192,10 @@ def unnormalized(program: Program, leaves: Sequence[Array], points: Points) -> L
     if hidden(program, ROOTS):
         return None
     instead: dict[int, Callable[..., Any]] = {}
-    for each in normalizations(program):
-        instead[each.root] = _ones
-        if each.centring is not None:
-            instead[each.centring] = lambda z, mean: [z + jnp.zeros_like(mean)]
+    for root, centring in normalizations(program).items():
+        instead[root] = _ones
+        if centring is not None:
+            instead[centring] = lambda z, mean: [z + jnp.zeros_like(mean)]
     instead |= _without_image_normalizer(program)
     derived, logits = program.derive(leaves, instead), program.logits
     assert isinstance(logits, Value)
@@ -243,20 +228,20 @@ def standardized(
     found = normalizations(program)
     features: Any = program.logits
     if last:
-        features = _before_mean(program, {each.centring for each in found})
+        features = _before_mean(program, found.values())
     if features is None or hidden(program, ROOTS):
         return None
     needed = program.needed([features])
     roots, layouts = dict(_without_image_normalizer(program)), {}
-    for each in found:
+    for root, centring in found.items():
         # A normalisation of weights is a part of them.
-        if each.root not in needed or program.point_equations.keys().isdisjoint(each):
+        if root not in needed or program.point_equations.keys().isdisjoint((root, centring)):
             continue
-        layout = None if each.centring is None else _layout(program, each.centring)
+        layout = None if centring is None else _layout(program, centring)
         if layout is None:
             return None
-        roots[each.root] = _ones
-        layouts[each.centring] = layout
+        roots[root] = _ones
+        layouts[centring] = layout
     derived = program.derive(leaves, roots)
 
     def one(point: Array, other: Array) -> tuple[Array, Array, Array]:

@@ -5,7 +5,7 @@ in these zeros leaves the cotangent of each, from which the kernel, the weights'
 gradient in the points follow. No equation runs twice.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -57,11 +57,9 @@ class WholePasses(Passes):
         self.model = model
 
     def forward(self, params: PyTree, points: Points, /) -> tuple[Logits, Any]:
-        """Logits of points, and the residuals that the backward pass needs."""
         return jax.vjp(lambda points: self.model.apply(params, points), points)
 
     def gradient(self, params: PyTree, residuals: Any, cotangent: Logits) -> Points:
-        """The gradient in the points, from the cotangent of their logits."""
         return residuals(cotangent)[0]
 
 
@@ -128,7 +126,7 @@ class TracedGradient:
 
 
 class TracedPasses:
-    """The passes of any network whose points do not meet each other.
+    """The passes of any network whose points do not meet each other (`ntkscore.model.Passes`).
 
     Args:
         model: the network.
@@ -158,7 +156,7 @@ class TracedPasses:
                 "some that are the same for all",
                 "use the second argument of apply",
             )
-        self.logits, self.dtype = logits, logits.dtype
+        self.logits = logits
         self.weight_uses = weight_uses_of(program)
         self.rectifiers, self.blocks = activations.rectifiers(program), activations.blocks(program)
         self._features = self.blocks or [*self.rectifiers.values()]
@@ -192,29 +190,23 @@ class TracedPasses:
             return f"the operation {equation.name} of shape {array.shape}{among}"
         return "none of its operations alone"
 
-    def _zeros(self, values: Collection[Value], count: int) -> dict[Value, Array]:
-        return {v: jnp.zeros((count, *v.shape), v.dtype) for v in values}
-
     def forward(self, params: PyTree, points: Points) -> tuple[Logits, Residuals]:
-        """Logits of points, and the residuals that the backward passes need."""
         derived = self.program.derive(jax.tree.leaves(params))
 
         def one(zeros: dict[Value, Array], point: Array) -> tuple[Array, dict[Value, Array]]:
             arrays = self.program.run(derived, point, zeros, self._convolutions)
             return arrays[self.logits], {value: arrays[value] for value in self._residuals}
 
-        zeros = self._zeros(self._outputs, len(points))
+        zeros = {v: jnp.zeros((len(points), *v.shape), v.dtype) for v in self._outputs}
         logits, pullback, values = jax.vjp(jax.vmap(one), zeros, points, has_aux=True)
         return logits, Residuals(pullback, values, points)
 
     def gradient(self, params: PyTree, residuals: Residuals, cotangent: Logits) -> Points:
-        """The gradient in the points, from the cotangent of their logits."""
         return residuals.pullback(cotangent)[1]
 
     def gram_by_kind(
         self, params: PyTree, residuals: Sequence[Residuals], cotangent: Logits, start: GramByKind
     ) -> tuple[Points, GramByKind]:
-        """The gradient in the points, and the Gram matrices by kind of parameter."""
         sizes = [len(each.points) for each in residuals]
         cotangents = jnp.split(cotangent, list(accumulate(sizes[:-1])))
         pairs = [self.factors(params, *each) for each in zip(residuals, cotangents, strict=True)]
@@ -263,7 +255,6 @@ class TracedPasses:
     def layers(
         self, params: PyTree, residuals: Residuals, cotangent: Logits, visit: Visit
     ) -> PyTree:
-        """Apply a function to each layer's weights' gradients; layers along the first axis."""
         _, factors = self.factors(params, residuals, cotangent)
         return self.visit_layers(params, factors, visit, len(residuals.points))
 
@@ -307,7 +298,7 @@ class TracedPasses:
     def activations(self, params: PyTree, residuals: Residuals) -> Activations | None:
         """The signs of all rectifiers' inputs, and the blocks' outputs; else the rectifiers'.
 
-        None where there are no rectifiers, or some may be in branches that a trace does not follow.
+        None also where some may be in branches that a trace does not follow.
         """
         if not self.rectifiers or activations.hidden(self.program, GATES):
             return None
@@ -321,10 +312,7 @@ class TracedPasses:
     def rectifier_values(
         self, params: PyTree, residuals: Residuals
     ) -> list[tuple[Array, Array, Array]]:
-        """The inputs and outputs of the rectifiers, by a forward pass of their own.
-
-        An empty list where some may be in branches that a trace does not follow.
-        """
+        """As the contract has it; none where some may be in branches that no trace follows."""
         if activations.hidden(self.program, GATES):
             return []
         derived, pairs = self.program.derive(jax.tree.leaves(params)), self.rectifiers.items()
@@ -341,7 +329,6 @@ class TracedPasses:
     def pullbacks(
         self, params: PyTree, residuals: Residuals, key: Array
     ) -> list[tuple[Array, Array]]:
-        """Gradients at each block's input, of random signs at its output; and the signs."""
         derived, points = self.program.derive(jax.tree.leaves(params)), residuals.points
         run = partial(self.program.run, derived, instead=self._convolutions, stop_at=self.blocks)
         return activations.pullbacks(self.program, self.blocks, run, points, key)
@@ -351,19 +338,11 @@ class TracedPasses:
         return [FIXED if leaf in self.fixed else kind for leaf, kind in enumerate(self.kinds)]
 
     def unnormalized(self, params: PyTree, points: Points) -> Logits | None:
-        """Logits without the images' normaliser and the layers' normalisations.
-
-        None where some may be in branches that a trace does not follow.
-        """
         return normalizations.unnormalized(self.program, jax.tree.leaves(params), points)
 
     def standardized(
         self, params: PyTree, points: Points, others: Points
     ) -> tuple[Points, Points, Array] | None:
-        """Features before the mean over the pixels at two batches, standardised by the first.
-
-        None where it is not known which these are (`ntkscore.trace.normalizations`).
-        """
         leaves = jax.tree.leaves(params)
         return normalizations.standardized(self.program, leaves, points, others, self._last)
 

@@ -327,13 +327,30 @@ class Program:
 
     def needed(self, wanted: Collection[Value]) -> list[int]:
         """Places of the equations that some values come from, in order."""
-        pending, places = list(wanted), set[int]()
+        return self.back(wanted, lambda value, equation: True)[1]
+
+    def back(
+        self, values: Collection[Value], through: Callable[[Value, Equation], bool]
+    ) -> tuple[set[Value], list[int]]:
+        """Where values come from: the values at which the way back ends, and the places on it.
+
+        Args:
+            values: where the way begins.
+            through: whether it goes on, from a value and the equation that makes it.
+        """
+        pending, visited, ends, places = [*values], set[Value](), set[Value](), set[int]()
         while pending:
-            place = self.place(pending.pop())
-            if place is not None and place not in places:
+            value = pending.pop()
+            if value in visited:
+                continue
+            visited.add(value)
+            place = self.place(value)
+            if place is None or not through(value, self.equations[place]):
+                ends.add(value)
+            elif place not in places:
                 places.add(place)
                 pending += self.equations[place].values
-        return sorted(places)
+        return ends, sorted(places)
 
     def derive(
         self,

@@ -229,14 +229,9 @@ def reduced(equation: Equation, span: Span) -> Span | None:
     return _placed(span, {axis: place for place, axis in enumerate(rest)}, len(rest))
 
 
-class Window(NamedTuple):
-    """How a window moves along an axis, in the words of `lax.reduce_window`."""
-
-    size: int = 1
-    stride: int = 1
-    dilation: int = 1
-    padding: tuple[int, int] = (0, 0)
-    base_dilation: int = 1
+Window = tuple[int, int, int, tuple[int, int], int]
+"""How a window moves along an axis, as `lax.reduce_window` has it: its size, stride, dilation,
+padding and base dilation."""
 
 
 def _windows(span: Span, windows: Mapping[int, Window], shape: Shape) -> Span:
@@ -272,7 +267,7 @@ def _extended(bounds: np.ndarray, axis: int, padding: tuple[int, int], step: int
 def padded(equation: Equation, span: Span) -> Span:
     """After a padding, beyond whose border the image goes on."""
     config = enumerate(equation.options["padding_config"])
-    windows = {axis: Window(padding=(a, b), base_dilation=1 + c) for axis, (a, b, c) in config}
+    windows = {axis: (1, 1, 1, (a, b), 1 + c) for axis, (a, b, c) in config}
     return _windows(span, windows, equation.outputs[0].shape)
 
 
@@ -280,8 +275,7 @@ def pooled(equation: Equation, span: Span) -> Span:
     """After a sum or extremum over windows."""
     names = ("window_dimensions", "window_strides", "window_dilation", "padding", "base_dilation")
     every = zip(*(equation.options[name] for name in names), strict=True)
-    windows = {axis: Window(*each) for axis, each in enumerate(every)}
-    return _windows(span, windows, equation.outputs[0].shape)
+    return _windows(span, dict(enumerate(every)), equation.outputs[0].shape)
 
 
 def _contracted(view: View, shape: Shape, axes: set[int]) -> tuple[list[Span | None], set[int]]:
@@ -316,7 +310,7 @@ def convolved(equation: Equation, seen: Sequence[View | None]) -> Views:
     spans, mixed = _contracted(view, x.shape, contracted)
     names = ("window_strides", "rhs_dilation", "padding", "lhs_dilation")
     moves = zip(out[2:], rhs[2:], *(options[name] for name in names), strict=True)
-    windows = {place: Window(kernel.shape[side], *each) for place, side, *each in moves}
+    windows = {place: (kernel.shape[side], *each) for place, side, *each in moves}
 
     def along(point: int, span: Span) -> Span:
         bounds, positions = _placed(span, places, len(out))
