@@ -120,9 +120,9 @@ def attack_all(
     """
     images, labels = np.asarray(images), np.asarray(labels, np.int32)
     network = Network(apply, draws, tuple((options or {}).items()))
-    job = _Job(network, params, images, labels, jax.random.key(seed), batch, devices)
-    job.check(attacks)
     store = {} if store is None else store
+    job = _Job(network, params, images, labels, jax.random.key(seed), batch, devices, store)
+    job.check(attacks)
     right, finite = job.answers(images, np.arange(len(labels)))
     found, attacked, flags = {"clean": right}, images.copy(), job.flags()
     if not finite.all():
@@ -132,7 +132,7 @@ def attack_all(
         )
     for place, (name, attack) in enumerate(attacks.items()):
         before, right = right, right.copy()
-        rows, keep = np.flatnonzero(right), _Keep(store, time.monotonic())
+        rows = np.flatnonzero(right)
         for start in range(0, len(rows), CHUNK):
             some = rows[start : start + CHUNK]
 
@@ -141,7 +141,7 @@ def attack_all(
                     left = float(right.mean()) - fallen / len(labels)  # noqa: B023
                     report(name, start + int(part * size), len(rows), left)  # noqa: B023
 
-            fallen, points = job.chunk(f"{name} {start // CHUNK}", place, attack, some, keep, tell)
+            fallen, points = job.chunk(f"{name} {start // CHUNK}", place, attack, some, tell)
             attacked[fallen], right[fallen] = points, False
         found[name] = right
         fall = before.mean() - right.mean()
@@ -154,34 +154,13 @@ def attack_all(
 
 
 @dataclass(eq=False)
-class _Keep:
-    """What is kept of a computation: the results of chunks, and where the present one stands."""
-
-    store: Store
-    saved: float
-
-    def result(self, chunk: str) -> dict[str, np.ndarray] | None:
-        return self.store.get(chunk)
-
-    def progress(self, chunk: str) -> dict[str, np.ndarray] | None:
-        kept = self.store.get(IN_PROGRESS)
-        return kept if kept is not None and str(kept["chunk"]) == chunk else None
-
-    def save_progress(self, chunk: str, content: dict[str, Any], state: State | None) -> None:
-        if time.monotonic() - self.saved < SAVED_EVERY:
-            return
-        leaves = {f"state {i}": leaf for i, leaf in enumerate(jax.tree.leaves(state))}
-        self.store[IN_PROGRESS] = jax.tree.map(np.asarray, {"chunk": chunk, **content, **leaves})
-        self.saved = time.monotonic()
-
-    def save_result(self, chunk: str, rows: np.ndarray, points: np.ndarray) -> None:
-        self.store[chunk] = {"rows": rows, "points": points}
-        self.store.pop(IN_PROGRESS, None)
-
-
-@dataclass(eq=False)
 class _Job:
-    """A network under attack, with the programs of attacks of one's own."""
+    """A network under attack, with the programs of attacks of one's own.
+
+    Attributes:
+        store: the results of chunks, and where the present one stands.
+        saved: when that was written last.
+    """
 
     network: Network
     params: PyTree
@@ -190,6 +169,8 @@ class _Job:
     key: Array
     batch: int
     devices: Sequence[Any] | None
+    store: Store = field(default_factory=dict)
+    saved: float = field(default_factory=time.monotonic)
     own: dict[Any, tuple[Callable[..., Any], ...]] = field(default_factory=dict)
 
     def chunk(
@@ -198,15 +179,15 @@ class _Job:
         place: int,
         attack: Stepwise,
         rows: np.ndarray,
-        keep: _Keep,
         tell: Callable[[float, int], None],
     ) -> tuple[np.ndarray, np.ndarray]:
         """The rows of a chunk that fall, and their points."""
-        if (kept := keep.result(chunk)) is not None:
+        if (kept := self.store.get(chunk)) is not None:
             return kept["rows"], kept["points"]
         alive, state, at, size = rows, None, (0, 0), self._size(len(rows))
         fallen, points = np.zeros(0, int), np.zeros((0, *self.images.shape[1:]), self.images.dtype)
-        if (kept := keep.progress(chunk)) is not None:
+        kept = self.store.get(IN_PROGRESS)
+        if kept is not None and str(kept["chunk"]) == chunk:
             alive, fallen, points = kept["alive"], kept["fallen"], kept["points"]
             at, size = (int(kept["run"]), int(kept["step"])), int(kept["size"])
             leaves = [kept[f"state {i}"] for i in range(len(kept) - len(CONTENT))]
@@ -226,11 +207,21 @@ class _Job:
                     alive, state = alive[~found], jax.tree.map(lambda a, f=found: a[~f], state)
                 size = self._smaller(size, len(alive), left)
                 content = {"alive": alive, "fallen": fallen, "points": points, "size": size}
-                keep.save_progress(chunk, {**content, "run": number, "step": two}, state)
+                content |= {"chunk": chunk, "run": number, "step": two}
+                self._save_progress(content, state)
                 part = (number + two / run.steps) / len(attack.runs)
                 tell(1 - (1 - part) * len(alive) / len(rows), len(fallen))
-        keep.save_result(chunk, fallen, points)
+        self.store[chunk] = {"rows": fallen, "points": points}
+        self.store.pop(IN_PROGRESS, None)
         return fallen, points
+
+    def _save_progress(self, content: dict[str, Any], state: State | None) -> None:
+        """Keep where a chunk stands, now and then."""
+        if time.monotonic() - self.saved < SAVED_EVERY:
+            return
+        leaves = {f"state {i}": leaf for i, leaf in enumerate(jax.tree.leaves(state))}
+        self.store[IN_PROGRESS] = jax.tree.map(np.asarray, {**content, **leaves})
+        self.saved = time.monotonic()
 
     def _piece(
         self,

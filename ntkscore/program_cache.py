@@ -82,8 +82,8 @@ class _CachedProgram:
         if (static, tree, shapes) not in self._programs:
             own = partial(self._function, static)
             program = jax.jit(own, compiler_options=self._options)
-            # Not every program can be written to a file on every platform.
-            with suppress(_NotOurs, ValueError, NotImplementedError):
+            # Not every program has a name, or can be written to a file on every platform.
+            with suppress(ValueError, NotImplementedError):
                 name = _name((static, str(tree), shapes, self._described), self._function)
                 traced = _traced(self._folder / name, jax.jit(own), arrays)
                 program = jax.jit(traced, compiler_options=self._options)
@@ -106,14 +106,14 @@ def _traced(file: Path, function: Any, arrays: tuple[PyTree, ...]) -> Callable[.
     return traced.call
 
 
-class _NotOurs(Exception):
-    """A program depends on something whose source is not that of these packages."""
-
-
 def _name(described: Any, function: Callable[..., Any]) -> str:
-    """A file name that differs wherever something differs that the program depends on."""
+    """A file name that differs wherever something differs that the program depends on.
+
+    Raises:
+        ValueError: if it depends on something whose source is not that of these packages.
+    """
     if not isinstance(function, FunctionType):
-        raise _NotOurs(function)
+        raise ValueError(function)
     own = function.__module__, function.__qualname__, _instructions(function.__code__)
     # A setting may have another value in this thread than for the whole process.
     settings = {k: str(getattr(jax.config, k, v)) for k, v in jax.config.values.items()}
@@ -141,7 +141,7 @@ def _plain(value: Any) -> Any:
         if dataclasses.is_dataclass(value):
             fields = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
             return name, fields
-    raise _NotOurs(value)
+    raise ValueError(value)
 
 
 @lru_cache
