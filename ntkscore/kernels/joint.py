@@ -39,11 +39,7 @@ KERNELS = (*BLOCKS, *JOINT)
 
 
 def check_beta(beta: float) -> None:
-    """Refuse a weight of adversarial training outside of [0, 1].
-
-    Raises:
-        InputError: if it is.
-    """
+    """Refuse a weight of adversarial training outside of [0, 1]."""
     if not 0 <= beta <= 1:
         raise InputError("beta from 0 to 1", f"{beta:g}", "0 is clean")
 

@@ -90,7 +90,6 @@ def wrong_leaves(
 
     Args:
         gram: the kernel of a few points, from a trace of the network.
-        model: the network.
         points, labels, output, parameters: as for `ntkscore.ntk`.
     """
     arrays = jax.device_put((model.params, points, labels), _host())

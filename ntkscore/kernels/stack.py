@@ -197,8 +197,6 @@ def _attacked(
 
     Args:
         at: a pass of the network at images.
-        clean: the pass at the clean images.
-        attack, rhos, key: as for `stack`.
         together: whether all radii are one batch.
     """
 
@@ -238,10 +236,9 @@ def _set_by_set(model: Model, n: int) -> Model:
 
 
 def _quantities_at(where: Mapping[str, Sequence[Pass]]) -> Quantities:
-    """The quantities of measures at some places, those that the network can give.
+    """The quantities that the network can give, by place: of the passes there.
 
-    Args:
-        where: by place the pass there, or those before and after an attack.
+    These are one, or those before and after an attack.
     """
     values: Quantities = {place: {} for place in where}
     for quantity in quantities():

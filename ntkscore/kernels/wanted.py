@@ -103,12 +103,7 @@ def kernel_of(model: Model, sets: Sets, wanted: Wanted, by_jacobian: bool = Fals
 def point_gradients(
     apply: Callable[..., Logits], inside: PyTree, outside: PyTree
 ) -> Callable[[Points, Logits], list[Float[Array, "m ..."]]]:
-    """The gradients of single points in some leaves, from cotangents of the logits.
-
-    Args:
-        apply: the network; its points do not depend on each other.
-        inside, outside: these leaves and the others, as `split_parameters` gives them.
-    """
+    """The gradients of single points in the leaves `inside`, from cotangents of the logits."""
 
     def gradient(point: Array, cotangent: Float[Array, " o"]) -> list[Array]:
         one = lambda inside: apply(join_parameters(inside, outside), point[None])[0]  # noqa: E731
@@ -126,12 +121,7 @@ def kernel_of_jacobian(
     names: Sequence[str | None],
     pairs: Pairs,
 ) -> dict[str, Array]:
-    """The kernel by the names of its leaves, for which the gradients of all points are held.
-
-    Args:
-        apply: the network.
-        params, sets, cotangents, names, pairs: as for the method `kernel` of `TracedPasses`.
-    """
+    """What the method `kernel` of `TracedPasses` gives, holding the gradients of all points."""
     apply = with_windows_apart(apply)
     chosen = [place for place, name in enumerate(names) if name is not None]
     gradients = point_gradients(apply, *split_leaves(params, [n is not None for n in names]))

@@ -121,9 +121,6 @@ def _of_alone(
     """Whether a value is a function of each number of x alone.
 
     Args:
-        program: the network.
-        value: the value.
-        x: the other one.
         through: operations of which there must be one, if there are any.
         learned: whether weights may take part, as the slope of PReLU does.
     """
@@ -278,10 +275,7 @@ def pullbacks(
     next one's are left out.
 
     Args:
-        program, blocks: the network.
         run: all values at a point, of it and of zeros to add; no gradient goes through a block.
-        points: where the network runs.
-        key: of the signs.
     """
     if len(blocks) < 2:
         return []

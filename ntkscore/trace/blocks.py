@@ -129,12 +129,7 @@ class BlockPasses:
             )
 
     def check_alone(self, params: PyTree, *given: Array) -> None:
-        """Refuse points that depend on each other, once for these weights.
-
-        Args:
-            params: the weights.
-            given: as for `check_coupling`.
-        """
+        """Refuse points that depend on each other (`check_coupling`), once for these weights."""
         leaves, seen = jax.tree.leaves(params), [each() for each in self._seen]
         known = len(seen) == len(leaves) and all(map(is_, seen, leaves))
         if not (self.alone or known) and check_coupling(self.traced.apply, params, *given):
@@ -232,10 +227,8 @@ class BlockPasses:
         """Factors of the kernel, block by block: of each a list, by the cotangents.
 
         Args:
-            params: the weights.
             points: any number.
             cotangents: of the logits, from them and the labels.
-            labels: of the points.
         """
         blocks = list(zip(self.split(points), self.split(labels), strict=True))
         for weights, block, classes in self._shared(params, blocks, "blocks forward and back"):

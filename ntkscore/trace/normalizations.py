@@ -109,10 +109,6 @@ def are_fresh(program: Program, leaves: Sequence[Array]) -> Bool[Array, ""] | No
     """Whether normalisations hold the mean 0 and the variance 1 that they are made with.
 
     None where none holds statistics.
-
-    Args:
-        program: the network.
-        leaves: its weights.
     """
     makers = program.equations
     pairs = [
@@ -181,13 +177,7 @@ def _is_fixed(program: Program, atom: Atom, *, factor: bool) -> bool:
 def unnormalized(program: Program, leaves: Sequence[Array], points: Points) -> Logits | None:
     """Logits without the images' normaliser and the layers' normalisations.
 
-    Args:
-        program: the network.
-        leaves: its weights.
-        points: where.
-
-    Returns:
-        The logits; None where some normalisation may be in a branch that a trace does not follow.
+    None where some normalisation may be in a branch that a trace does not follow.
     """
     if hidden(program, ROOTS):
         return None
@@ -215,8 +205,6 @@ def standardized(
     pixels, whichever it takes in the network.
 
     Args:
-        program: the network.
-        leaves: its weights.
         points, others: behind the images' normaliser.
         last: whether the mean is in this program; else the features are its output.
 

@@ -177,11 +177,6 @@ def multiply_adds(name: str, options: Options, inputs: Sequence[Shape], output: 
     """Multiply-adds of an equation: of convolutions and products of matrices, 0 of others.
 
     NaN where the operation hides what it does.
-
-    Args:
-        name: of the operation.
-        options: such as a convolution's stride.
-        inputs, output: shapes.
     """
     known = OPERATIONS.get(name, Operation())
     if known.hidden:

@@ -113,9 +113,7 @@ def kind_of(path: tuple, leaf: Array) -> str:
 def kind_or_none(path: tuple, leaf: Any) -> str | None:
     """The kind of a parameter, from the last name on its path that says one; None where none does.
 
-    Args:
-        path: of the leaf.
-        leaf: an array, or anything with its `shape`.
+    Of the leaf it takes the shape alone.
     """
     for name in reversed(names_of(path)):
         if name in KIND_OF_LEAF:

@@ -48,9 +48,6 @@ class WholePasses(Passes):
     """The passes of a network whose points depend on each other: forward, and the gradient.
 
     A point's gradient in the weights is not its own there: `ntvp` computes the kernel.
-
-    Args:
-        model: the network.
     """
 
     def __init__(self, model: Model) -> None:
@@ -225,8 +222,6 @@ class TracedPasses:
         """The kernel by the names of its leaves.
 
         Args:
-            params: the weights.
-            sets: of points, and their labels.
             cotangents: of the logits, from them and the labels.
             names: of the leaves, of which those of one name are added; None of those left out.
             pairs: of rows; the rows are set after set, and in a set cotangent after cotangent.
@@ -264,9 +259,7 @@ class TracedPasses:
         """Apply a function to each layer's weights' gradients; layers along the first axis.
 
         Args:
-            params: the weights.
             factors: for each of the `weight_uses`.
-            visit: the function.
             count: of the points, for a network without layers, of which the arrays have no entries.
         """
         visited = [visit(each) for each in self._weight_gradients(params, factors)]

@@ -48,13 +48,7 @@ def concatenate_blocks(sets: Sequence[Sequence[Factors]], sizes: Sequence[int]) 
 
 
 def cheaper_by_positions(products: Sequence[Product], count: int, pairs: Pairs) -> bool:
-    """Whether the kernel of some points takes fewer multiplications without their gradients.
-
-    Args:
-        products: by one weight.
-        count: of the points.
-        pairs: that the kernel holds.
-    """
+    """Whether the kernel of so many points takes fewer multiplications without their gradients."""
     positions = sum(product.positions for product in products)
     sides, each = (products[0].before, products[0].after), pairs.number(count) / count
     return each * positions**2 * sum(sides) < (positions + each) * prod(sides)
@@ -102,11 +96,7 @@ def positions_of(
 def rows_of(
     products: Sequence[Product], values: Sequence[Array], cotangents: Sequence[Array]
 ) -> Float[Array, "m ..."]:
-    """Each point's gradient of the weight that some products share.
-
-    Args:
-        products, values, cotangents: as for `positions_of`.
-    """
+    """Each point's gradient of the weight that some products share."""
     uses = zip(products, values, cotangents, strict=True)
     first, *others = (product.rows(x, g) for product, x, g in uses)
     return sum(others, first)
@@ -118,12 +108,7 @@ def _sum_over_rows(
     cotangents: Sequence[Array],
     visit: Callable[[Float[Array, "m ..."]], Array],
 ) -> Array:
-    """The sum of a function of each point's gradients, some features at a time.
-
-    Args:
-        products, values, cotangents: the products, and for each its factors (m, …).
-        visit: the function.
-    """
+    """The sum of a function of each point's gradients, some features at a time."""
     uses = list(zip(products, values, cotangents, strict=True))
     first, count, dtype = products[0], len(values[0]), cotangents[0].dtype
     size = count * first.batch * first.before * first.after * dtype.itemsize

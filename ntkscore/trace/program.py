@@ -293,12 +293,7 @@ class Program:
         return self._made_by.get(value)
 
     def before(self, value: Value, names: Collection[str]) -> Value:
-        """The value that operations of some names, which take no other value, start from.
-
-        Args:
-            value: their outcome.
-            names: of the operations.
-        """
+        """The value that operations of some names, which take no other value, start from."""
         while (equation := self.maker(value)) and equation.name in names:
             if len(equation.values) != 1:
                 break
@@ -332,10 +327,9 @@ class Program:
     def back(
         self, values: Collection[Value], through: Callable[[Value, Equation], bool]
     ) -> tuple[set[Value], list[int]]:
-        """Where values come from: the values at which the way back ends, and the places on it.
+        """The values at which the way back from some values ends, and the places on it.
 
         Args:
-            values: where the way begins.
             through: whether it goes on, from a value and the equation that makes it.
         """
         pending, visited, ends, places = [*values], set[Value](), set[Value](), set[int]()

@@ -72,11 +72,6 @@ def views(equation: Equation, seen: Sequence[View | None], rule: FieldRule | Non
 
     A view is None where nothing of the point is seen, and nothing is claimed after an operation
     that has no rule, unless all entries before it see the same.
-
-    Args:
-        equation: of a network.
-        seen: the views of its inputs.
-        rule: of its operation.
     """
     shapes = [each.shape for each in equation.outputs]
     found = [view for view in seen if view is not None]

@@ -139,8 +139,6 @@ class WeightUses(NamedTuple):
         They are values of the points and cotangents for products, else the gradients of each leaf.
 
         Args:
-            program: the network.
-            weights: its leaves.
             derived: values that no point takes part in.
             points: values of the points, (m, …).
             cotangents: of the sites' outputs, (m, …).
@@ -221,8 +219,6 @@ def kernel_terms(
     """All weights: those of products and large leaves alone, small leaves together by kind.
 
     Args:
-        program: the network.
-        weight_uses: of all leaves.
         kinds: of all leaves, or any other names that tell them apart; None of those left out.
     """
     terms, small = [], dict[str, list[tuple[int, int]]]()

@@ -42,12 +42,7 @@ def has_windows(jaxpr: Jaxpr) -> bool:
 
 
 def function_of(equation: JaxprEqn, jaxpr: Jaxpr) -> Callable[..., list[Array]]:
-    """An equation as a function of all its inputs, which no compiler joins with another's window.
-
-    Args:
-        equation: of a function.
-        jaxpr: of that function.
-    """
+    """A function's equation as a function of all its inputs; windows are kept from each other."""
     primitive, options = equation.primitive, _options_apart(equation.params)
     if not any("jaxpr" in name for name in options):
 
@@ -90,11 +85,7 @@ def _options_apart(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_windows_apart(apply: Callable[..., PyTree]) -> Callable[..., PyTree]:
-    """A function in which every sum over windows is kept apart; as it is where there is none.
-
-    Args:
-        apply: a function of arrays that JAX can trace.
-    """
+    """A function in which every sum over windows is kept apart; as it is where there is none."""
 
     def run(*inputs: PyTree) -> PyTree:
         closed, shape = jax.make_jaxpr(apply, return_shape=True)(*inputs)
