@@ -60,16 +60,11 @@ def regroup(kernel: Float[Array, "m m"], groups: int) -> Gram:
     """The Gram matrices of R groups (X, X_ρ, X_2ρ), from that of X and R pairs (X_ρ, X_2ρ)."""
     if groups == 1:
         return kernel[None]
-    members = per_group(jnp.arange(len(kernel)), groups)
+    places = jnp.arange(len(kernel))
+    n = len(kernel) // (2 * groups + 1)
+    pairs, clean = places[n:].reshape(groups, 2 * n), jnp.broadcast_to(places[:n], (groups, n))
+    members = jnp.concatenate([clean, pairs], 1)
     return kernel[members[:, :, None], members[:, None, :]]
-
-
-def per_group(values: Array, groups: int) -> Array:
-    """Values (m, …) at X and at R pairs (X_ρ, X_2ρ), regrouped as (r, s, …): (X, X_ρ, X_2ρ)."""
-    n = len(values) // (2 * groups + 1)
-    pairs = values[n:].reshape(groups, 2 * n, *values.shape[1:])
-    clean = jnp.broadcast_to(values[:n], (groups, n, *values.shape[1:]))
-    return jnp.concatenate([clean, pairs], 1)
 
 
 def groups_of(grams: GramByKind) -> int:

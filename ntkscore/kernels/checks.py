@@ -10,7 +10,8 @@ from ntkscore.trace.coupling import COUPLING
 
 def check_pixels(images: np.ndarray) -> None:
     """Refuse anything but at least two images with pixels in [0, 1]."""
-    check_batch(images)
+    if images.ndim < 2 or len(images) < 2:
+        raise InputError("at least two images along the first axis", images.shape, "stack them")
     check_range(images)
 
 
@@ -25,12 +26,6 @@ def check_range(images: np.ndarray) -> None:
             else "divide 8-bit images by 255"
         )
         raise InputError("pixels from 0 to 1", f"{images.min():g} to {images.max():g}", remedy)
-
-
-def check_batch(images: np.ndarray) -> None:
-    """Refuse anything but at least two images."""
-    if images.ndim < 2 or len(images) < 2:
-        raise InputError("at least two images along the first axis", images.shape, "stack them")
 
 
 def check_points(points: np.ndarray) -> None:

@@ -211,7 +211,7 @@ def _attacked(
         del where[CLEAN]
         return [*map(_set_of, chain[1:])], _quantities_at(where)
 
-    # Each radius's pair (X_ρ, X_2ρ) follows the last one's, the order that `per_group` expects.
+    # Each radius's pair (X_ρ, X_2ρ) follows the last one's, the order that `regroup` expects.
     if together:
         batched, values = jax.vmap(of_radius)(rhos)
         radii = range(len(rhos))

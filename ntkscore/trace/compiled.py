@@ -28,14 +28,13 @@ PIECES = 256
 SHOWN = 3
 """Unused leaves that a warning names."""
 log = logging.getLogger("ntkscore")
+Form = tuple[Any, Any]
+"""The structure of a network's weights, and the shapes and dtypes of its leaves."""
 
 
 @lru_cache(maxsize=16)
-def _block_passes(
-    apply: Callable[..., Logits], tree: Any, leaves: Any, point: Any, memory: int
-) -> BlockPasses:
-    params = of_form(tree, leaves)
-    traced = TracedPasses(Model(apply, params), jax.ShapeDtypeStruct(*point))
+def _block_passes(apply: Callable[..., Logits], form: Form, point: Any, memory: int) -> BlockPasses:
+    traced = TracedPasses(Model(apply, of_form(form)), jax.ShapeDtypeStruct(*point))
     if unused := [jax.tree_util.keystr(path) for path in traced.unused]:
         more = f" and {len(unused) - SHOWN} more leaves" if len(unused) > SHOWN else ""
         names = ", ".join(unused[:SHOWN])
@@ -91,21 +90,22 @@ def with_passes(
         return model
     form, point = form_of(model.params), (points.shape[1:], points.dtype)
     if known:
-        passes = _block_passes(model.apply, *form, point, _bytes_held(memory))
+        passes = _block_passes(model.apply, form, point, _bytes_held(memory))
         return model._replace(passes=passes)
     # What a function captures inside of another program is not to be remembered.
-    passes = _block_passes.__wrapped__(model.apply, *form, point, _bytes_held(memory))
+    passes = _block_passes.__wrapped__(model.apply, form, point, _bytes_held(memory))
     return model._replace(passes=passes.traced)
 
 
-def form_of(params: PyTree) -> tuple[Any, Any]:
-    """The structure of a network's weights, and the shapes and dtypes of its leaves."""
+def form_of(params: PyTree) -> Form:
+    """The form of a network's weights."""
     leaves, tree = jax.tree.flatten(params)
     return tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
 
-def of_form(tree: Any, leaves: Any) -> PyTree:
-    """Weights without values, of a structure, shapes and dtypes as `form_of` returns them."""
+def of_form(form: Form) -> PyTree:
+    """Weights of a form, without values."""
+    tree, leaves = form
     return jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
 
 
@@ -122,13 +122,12 @@ def _bytes_held(memory: float | None) -> int:
 def _piece(
     function: Callable[[PyTree, Points], Array],
     ends: tuple[bool, bool],
-    tree: Any,
-    leaves: Any,
+    form: Form,
     point: Any,
     memory: int,
 ) -> tuple[BlockPasses, Any]:
     """The passes of a piece, whose logits are all numbers of its output; that of one point."""
-    params = of_form(tree, leaves)
+    params = of_form(form)
     one = jax.eval_shape(function, params, jax.ShapeDtypeStruct((1, *point[0]), point[1]))
     flat = lambda params, points: _flat(function(params, points))  # noqa: E731
     traced = TracedPasses(Model(flat, params), jax.ShapeDtypeStruct(*point), *ends)
@@ -162,7 +161,7 @@ class Chain(Passes):
         at = points.shape[1:], points.dtype
         for place, (function, weights) in enumerate(pieces):
             ends = place == 0, place == len(pieces) - 1
-            passes, at = _piece(function, ends, *form_of(weights), at, memory)
+            passes, at = _piece(function, ends, form_of(weights), at, memory)
             yield passes, weights
 
     def forward(self, params: PyTree, points: Points, /) -> tuple[Logits, Kept]:

@@ -8,7 +8,7 @@ import jax
 from jaxtyping import PyTree
 
 from ntkscore.model import Logits, Model, Points
-from ntkscore.trace.compiled import form_of, of_form
+from ntkscore.trace.compiled import Form, form_of, of_form
 from ntkscore.trace.layouts import fast_gradients
 from ntkscore.trace.program import Program, Value
 
@@ -24,14 +24,14 @@ def logits_of(model: Model, point: Any) -> Callable[[PyTree, Points], Logits]:
     """
     if model.passes is not None or model.coupled:
         return model.apply
-    return _logits_of(model.apply, *form_of(model.params), point.shape, point.dtype)
+    return _logits_of(model.apply, form_of(model.params), point.shape, point.dtype)
 
 
 @lru_cache(maxsize=16)
 def _logits_of(
-    apply: Callable[..., Logits], tree: Any, leaves: Any, shape: tuple[int, ...], dtype: Any
+    apply: Callable[..., Logits], form: Form, shape: tuple[int, ...], dtype: Any
 ) -> Callable[[PyTree, Points], Logits]:
-    program = Program(apply, of_form(tree, leaves), jax.ShapeDtypeStruct(shape, dtype))
+    program = Program(apply, of_form(form), jax.ShapeDtypeStruct(shape, dtype))
     fast, last = fast_gradients(program), program.logits
     if not fast or not isinstance(last, Value):
         return apply
