@@ -63,7 +63,6 @@ class Value:
 
     Attributes:
         number: in the order in which values are made; no two of a program have the same.
-        shape, dtype: of the array.
         leaves: numbers of the weights' leaves that it depends on.
         of_point: whether it depends on the point.
     """
@@ -83,10 +82,7 @@ class Equation(NamedTuple):
     """One operation.
 
     Attributes:
-        name: of the operation, such as `dot_general`.
-        inputs: values, or constants.
-        outputs: values.
-        options: of the operation.
+        name, options: of the operation, such as `dot_general`.
         function: from all inputs to the outputs.
     """
 
@@ -124,7 +120,6 @@ class Program:
 
     Args:
         apply: logits of (params, points).
-        params: the weights.
         point: of the shape and dtype of one point.
         fixed: places of leaves that count as constants.
         inner: whether the point is what other weights made, as in a piece of a network.
@@ -283,14 +278,14 @@ class Program:
         ]
         return self._inline(jax.make_jaxpr(function)(*like), inputs)[0]
 
+    def place(self, value: Value) -> int | None:
+        """The place of the equation that a value comes from; None for those that are given."""
+        return self._made_by.get(value)
+
     def maker(self, value: Value) -> Equation | None:
-        """The equation that a value comes from; None for leaves, constants and the point."""
+        """That equation."""
         place = self.place(value)
         return None if place is None else self.equations[place]
-
-    def place(self, value: Value) -> int | None:
-        """The place of that equation."""
-        return self._made_by.get(value)
 
     def before(self, value: Value, names: Collection[str]) -> Value:
         """The value that operations of some names, which take no other value, start from."""
@@ -332,12 +327,9 @@ class Program:
         Args:
             through: whether it goes on, from a value and the equation that makes it.
         """
-        pending, visited, ends, places = [*values], set[Value](), set[Value](), set[int]()
+        pending, ends, places = [*values], set[Value](), set[int]()
         while pending:
             value = pending.pop()
-            if value in visited:
-                continue
-            visited.add(value)
             place = self.place(value)
             if place is None or not through(value, self.equations[place]):
                 ends.add(value)
@@ -355,7 +347,6 @@ class Program:
         """The values that no point takes part in, from the weights' leaves.
 
         Args:
-            leaves: as `jax.tree.leaves` has them.
             instead: functions that replace equations.
             wanted: values to compute; all if left out.
         """
@@ -380,7 +371,6 @@ class Program:
 
         Args:
             derived: the values that no point takes part in.
-            point: the point.
             zeros: arrays that are added to values.
             instead: functions that replace equations.
             stop_at: values through which no gradient passes, except to their zeros.
@@ -398,10 +388,9 @@ class Program:
 
 
 def _not_alone(found: str) -> NotAlone:
-    first, *_ = found.splitlines()
     return NotAlone(
         "logits (1, classes) of a batch of one point",
-        first,
+        found.splitlines()[0],
         "name the axes that apply squeezes or reduces, or choose the implementation auto or ntvp",
     )
 
