@@ -1,9 +1,12 @@
-"""Compiled passes of networks and of their pieces, found again by whatever computes the same."""
+"""Compiled passes of networks and of their pieces, and their logits for the loop of an attack.
+
+Whatever computes the same finds them again.
+"""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -17,7 +20,9 @@ from ntkscore.memory import usable_memory
 from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit, have_values
 from ntkscore.trace.activations import fitting
 from ntkscore.trace.blocks import BlockPasses, Blocks
+from ntkscore.trace.layouts import fast_gradients
 from ntkscore.trace.passes import TracedPasses
+from ntkscore.trace.program import Program, Value
 
 DEFAULT_MEMORY = 4 * 2**30
 """Bytes, where a device does not say how many it has."""
@@ -116,6 +121,37 @@ def _bytes_held(memory: float | None) -> int:
     free = usable_memory(jax.local_devices()[0]) or DEFAULT_MEMORY
     # A power of two, so that a little more or less in use compiles nothing anew.
     return 2 ** int(np.log2(max(free // 2, LEAST_MEMORY)))
+
+
+def logits_of(model: Model, point: Any) -> Callable[[PyTree, Points], Logits]:
+    """A network's `apply`, with convolutions that CPUs compute fast where an attack is a loop.
+
+    The same object for what computes the same, so that its programs are found again.
+
+    Args:
+        model: the network.
+        point: of the shape and dtype of one point.
+    """
+    if model.passes is not None or model.coupled:
+        return model.apply
+    return _logits_of(model.apply, form_of(model.params), point.shape, point.dtype)
+
+
+@lru_cache(maxsize=16)
+def _logits_of(
+    apply: Callable[..., Logits], form: Form, shape: tuple[int, ...], dtype: Any
+) -> Callable[[PyTree, Points], Logits]:
+    program = Program(apply, of_form(form), jax.ShapeDtypeStruct(shape, dtype))
+    fast, last = fast_gradients(program), program.logits
+    if not fast or not isinstance(last, Value):
+        return apply
+
+    def logits(params: PyTree, points: Points) -> Logits:
+        derived = program.derive(jax.tree.leaves(params))
+        run = partial(program.run, derived, instead=fast)
+        return jax.vmap(lambda point: run(point)[last])(points)
+
+    return logits
 
 
 @lru_cache(maxsize=PIECES)

@@ -25,8 +25,8 @@ from ntkscore.model import Model
 from ntkscore.results.checkpoints import ArrayFolder, fingerprint
 from ntkscore.task import check_classes, check_labels
 from ntkscore.text import format_rho
+from ntkscore.trace.compiled import logits_of
 from ntkscore.trace.coupling import check_coupling, jitted
-from ntkscore.trace.logits import logits_of
 from ntkscore.trace.parameters import dtype_of_weights
 from ntkscore.training.steps import as_pixels
 

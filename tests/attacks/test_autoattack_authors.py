@@ -13,7 +13,7 @@ from attacks import APGD, FAB, PGD, SquareAttack, Stepwise, Victim, attack_all, 
 from attacks.steps import point_keys
 from ntkscore.data.images import load_images
 from ntkscore.model import Model
-from ntkscore.trace.logits import logits_of
+from ntkscore.trace.compiled import logits_of
 
 RADII = {"linf": 8 / 255, "l2": 0.5, "l1": 12.0}
 THEIRS = {"linf": "Linf", "l2": "L2", "l1": "L1"}

@@ -14,7 +14,7 @@ import attacks
 from ntkscore import Model, ntk, stack
 from ntkscore.convolutions import Window, convolve, pull, sum_of_products
 from ntkscore.platforms import traced_for
-from ntkscore.trace.logits import logits_of
+from ntkscore.trace.compiled import logits_of
 from tests.networks import EXACT, error
 
 FAST = re.compile(r"b(\d*)f_\1io->b\1f")
