@@ -15,7 +15,8 @@ from jaxtyping import Array, PyTree
 from cells.choice import Place, add_at, at, choose
 from cells.layers import Layer
 from cells.rules import Rules, Weights
-from ntkscore.grams import Gram, GramByKind, groups_of, kernel_gradients, self_product
+from ntkscore.convolutions import kernel_gradients
+from ntkscore.grams import Gram, GramByKind, groups_of, self_product
 
 Visited = list[PyTree]
 """What is made of one layer, or of several layers along a new first axis."""
@@ -187,8 +188,8 @@ def grams_like(start: GramByKind) -> Callable[[Layer], Visited]:
         factor = jnp.ones((), g.dtype) if norm is None else norm.factor
         # A scale of zero hides its channel; as a tiny one it still leaves its own gradient.
         visible = jnp.where(factor == 0, TINY, factor)
-        sides, strides = layer.kernel.shape[:2], (layer.stride,) * 2
-        gradients = kernel_gradients(x, g * (layer.gain * visible), sides, strides)
+        sides = layer.kernel.shape[:2]
+        gradients = kernel_gradients(x, g * (layer.gain * visible), sides, layer.window)
         if norm is None:
             return products(weight=gradients)
         # Σ g z over the pixels, from z = kernel ∗ x, without keeping or recomputing z.

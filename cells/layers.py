@@ -13,8 +13,8 @@ from jax import lax
 from jaxtyping import Array, Float, PyTree
 
 from ntkscore import convolutions
-from ntkscore.convolutions import Window
-from ntkscore.grams import PRECISION, Images, kernel_gradients
+from ntkscore.convolutions import Window, kernel_gradients
+from ntkscore.grams import PRECISION, Images
 from ntkscore.platforms import platform
 
 EPSILON = 1e-5
@@ -56,7 +56,7 @@ class Layer(NamedTuple):
         kernel: (k, k, c, d), which the layer multiplies by its gain; (k, k, 1, c) of a depthwise
             convolution, (1, 1, c, o) of a linear layer; the scale (c,) of a normalisation alone.
         norm: the normalisation behind the convolution.
-        gain, stride, dilation: of the convolution.
+        gain, window: of the convolution.
         depthwise: whether each channel has a kernel of its own.
         biased: whether it is a linear layer, with a bias.
     """
@@ -66,8 +66,7 @@ class Layer(NamedTuple):
     kernel: Array
     norm: Norm | None = None
     gain: float = 1.0
-    stride: int = 1
-    dilation: int = 1
+    window: Window = Window.square(1)
     depthwise: bool = False
     biased: bool = False
 
@@ -77,10 +76,9 @@ class Layer(NamedTuple):
         g = self.g if self.norm is None else self.g * self.norm.factor
         x, g, size = self.x, self.gain * g, len(self.kernel)
         if self.depthwise:
-            window = Window.square(size, self.stride, self.dilation)
-            rows = convolutions.gradients_of_each_channel(x, g, (size,) * 2, window)
+            rows = convolutions.gradients_of_each_channel(x, g, (size, size), self.window)
             return rows.reshape(len(x), size, size, 1, -1)
-        gradients = kernel_gradients(x, g, (size, size), (self.stride,) * 2)
+        gradients = kernel_gradients(x, g, (size, size), self.window)
         return gradients.transpose(0, 1, 3, 2, 4)
 
     @property
@@ -91,48 +89,39 @@ class Layer(NamedTuple):
         return self._replace(**corner, norm=norm).gradients[:, 0, 0, 0, 0]
 
 
-def convolve(
-    x: Float[Array, "m h w c"], kernel: Float[Array, "k k c d"], stride: int = 1
-) -> Float[Array, "m h2 w2 d"]:
-    """Convolution with the padding that keeps height and width (before the stride)."""
-    return convolutions.convolve(x, kernel, Window.square(len(kernel), stride))
-
-
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
-def trained_convolve(
-    x: Float[Array, "m h w c"], kernel: Float[Array, "k k c d"], stride: int = 1
-) -> Float[Array, "m h2 w2 d"]:
-    """`convolve`, with gradients that CPUs compute fast; it has no forward derivative."""
-    return convolve(x, kernel, stride)
+def trained_convolve(x: Images, kernel: Array, window: Window) -> Float[Array, "m h2 w2 d"]:
+    """A convolution with gradients that CPUs compute fast; it has no forward derivative."""
+    return convolutions.convolve(x, kernel, window)
 
 
-def _pull_convolve(stride: int, given: tuple[Array, Array], g: Array) -> tuple[Array, Array]:
+def _pull_convolve(window: Window, given: tuple[Array, Array], g: Array) -> tuple[Array, Array]:
     x, kernel = given
-    window = Window.square(len(kernel), stride)
     if platform() != "cpu":
-        d_kernel = jax.vjp(lambda k: convolve(x, k, stride), kernel)[1](g)[0]
-    elif stride == 1 and len(kernel) == 3 and kernel.shape[-1] <= FEW_CHANNELS:
-        d_kernel = jnp.sum(kernel_gradients(x, g, (3, 3)), 0).transpose(0, 2, 1, 3)
+        d_kernel = jax.vjp(lambda k: convolutions.convolve(x, k, window), kernel)[1](g)[0]
+    elif max(window.strides) == 1 and len(kernel) == 3 and kernel.shape[-1] <= FEW_CHANNELS:
+        d_kernel = jnp.sum(kernel_gradients(x, g, (3, 3), window), 0).transpose(0, 2, 1, 3)
     else:
-        d_kernel = kernel_gradient(x, g, len(kernel), stride)
+        d_kernel = kernel_gradient(x, g, len(kernel), window)
     return convolutions.pull(g, kernel, window, x.shape[1:3]), d_kernel
 
 
 def kernel_gradient(
-    x: Images, g: Float[Array, "m h2 w2 d"], size: int, stride: int
+    x: Images, g: Float[Array, "m h2 w2 d"], size: int, window: Window
 ) -> Float[Array, "k k c d"]:
     """The gradient of a convolution's kernel, as a matrix product for each of its pixels.
 
     XLA's version is a convolution over images, which CPUs run slowly inside of loops.
     """
     flat, channels = g.reshape(-1, g.shape[-1]), x.shape[-1]
-    shifted = (z.reshape(-1, channels) for z in windows(x, size, stride))
+    shifted = (z.reshape(-1, channels) for z in convolutions.shifts(x, (size, size), window))
     products = [jnp.matmul(z.T, flat, precision=PRECISION) for z in shifted]
     return jnp.stack(products).reshape(size, size, channels, -1)
 
 
 trained_convolve.defvjp(
-    lambda x, kernel, stride: (convolve(x, kernel, stride), (x, kernel)), _pull_convolve
+    lambda x, kernel, window: (convolutions.convolve(x, kernel, window), (x, kernel)),
+    _pull_convolve,
 )
 
 

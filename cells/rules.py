@@ -118,9 +118,9 @@ class Rules:
         if self.note:
             y: PyTree = pulled_convolve(x, factor * kernel, window)
             y = norm(y) if norm else y
-            return self.note(Layer(x, y, kernel, norm, factor, stride, dilation, depthwise))
+            return self.note(Layer(x, y, kernel, norm, factor, window, depthwise))
         if self.training and not depthwise:
-            return trained_convolve(x, factor * kernel, stride)
+            return trained_convolve(x, factor * kernel, window)
         return convolutions.convolve(x, factor * kernel, window)
 
     def conv_norm(

@@ -3,7 +3,7 @@
 XLA has a fast convolution for CPUs: of float32 arrays (image, *sides, channel), by kernels
 (*sides, in, out). It brings others into this form, but not inside of a loop, where they take up to
 a hundred times as long. Everywhere it is slow at one kernel for each channel, at the gradient in an
-image's few colours, and at gradients over strides.
+image's few colours, and at gradients over strides. Gradients of a kernel are each image's own.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,8 @@ from ntkscore.grams import PRECISION
 from ntkscore.platforms import platform
 
 Sides = Sequence[int]
+CPU_IMAGES = 10
+"""Images whose gradients of a kernel a CPU computes at once: what stays near its cache."""
 MOST_PLACES = 81
 """Places of a kernel up to which shifted images are added up; more take long to compile."""
 LARGER = 4
@@ -132,6 +134,79 @@ def gradients_of_each_channel(
     """Each image's gradient of kernels of one channel each, from the cotangent of their output."""
     pixels = tuple(range(1, g.ndim - 1))
     return jnp.stack([jnp.sum(z * g, pixels) for z in shifts(x, sides, window)], 1)
+
+
+def kernel_operands(
+    x: Float[Array, "h w c"],
+    g: Float[Array, "h2 w2 d"],
+    sides: Sides,
+    window: Window,
+) -> tuple[Float[Array, "p kc"], Float[Array, "p kd"]]:
+    """Two arrays whose product over the pixels holds an image's gradient of a kernel of two sides.
+
+    Where the columns have stride 1 the rows are shifted on the input and the columns on the
+    cotangent, so that one product of 3c by 3d matrices does the nine shifts, and six copies are
+    made instead of nine.
+    """
+    strides, ((rows_before, _), (columns_before, _)), _, dilation, _ = window
+
+    def windows(
+        a: Array, axis: int, count: int, starts: Sequence[int], step: int = 1
+    ) -> list[Array]:
+        """`count` entries from each start on, zero outside of the array."""
+        last = step * (count - 1) + 1
+        widths = [(0, 0, 0)] * a.ndim
+        widths[axis] = (-min(starts), max(starts) + last - a.shape[axis], 0)
+        a = lax.pad(a, jnp.zeros((), a.dtype), widths)
+        return [
+            lax.slice_in_dim(a, start, start + last, stride=step, axis=axis)
+            for start in (start - min(starts) for start in starts)
+        ]
+
+    row_starts = [i * dilation[0] - rows_before for i in range(sides[0])]
+    column_starts = [j * dilation[1] - columns_before for j in range(sides[1])]
+    rows, columns = windows(x, 0, g.shape[0], row_starts, strides[0]), [g]
+    if strides[1] == 1:
+        columns = windows(g, 1, x.shape[1], [-start for start in column_starts])
+    else:
+        rows = [
+            each for row in rows for each in windows(row, 1, g.shape[1], column_starts, strides[1])
+        ]
+    left, right = (jnp.concatenate(cuts, -1) for cuts in (rows, columns))
+    # Without the barrier XLA fuses the copies into the product, which it then runs naively.
+    pixels = left.reshape(-1, left.shape[-1]), right.reshape(-1, right.shape[-1])
+    return lax.optimization_barrier(pixels)
+
+
+def kernel_gradients(
+    x: Float[Array, "m h w c"],
+    g: Float[Array, "m h2 w2 d"],
+    sides: Sides,
+    window: Window,
+) -> Float[Array, "m k c k2 d"]:
+    """Each image's gradient of a convolution kernel, indexed (image, row, in, column, out).
+
+    G[n, i, c, j, d] = Σ_{h,w} x[n, h+i, w+j, c] g[n, h, w, d].
+
+    Args:
+        x: the convolution's input.
+        g: the cotangent of its output.
+        sides: height and width of the kernel.
+        window: how it moves; neither over gaps between the pixels nor in groups.
+    """
+
+    def product(x: Array, g: Array) -> Array:
+        left, right = kernel_operands(x, g, sides, window)
+        return jnp.matmul(left.T, right, precision=PRECISION)
+
+    if platform() != "cpu" or len(x) <= CPU_IMAGES:
+        out = jax.vmap(product)(x, g)
+    else:
+        out = lax.map(lambda pair: product(*pair), (x, g), batch_size=CPU_IMAGES)
+    c, d = x.shape[-1], g.shape[-1]
+    if window.strides[1] == 1:
+        return out.reshape(-1, sides[0], c, sides[1], d)
+    return out.reshape(-1, *sides, c, d).transpose(0, 1, 3, 2, 4)
 
 
 def pull(

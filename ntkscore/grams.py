@@ -1,4 +1,4 @@
-"""Per-image gradients of a convolution kernel, and the Gram matrices of per-image rows."""
+"""Gram matrices of rows, each of an image or another point."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
@@ -20,9 +20,9 @@ GramByKind = Mapping[str, Gram]
 
 # Accelerators would otherwise multiply float32 in fewer bits.
 PRECISION = "highest"
-CPU_IMAGES, CPU_COLUMNS = 10, 2304
-"""Numbers of images, and of columns of many rows, that a CPU multiplies at once: what stays near
-its cache, as measured on two cores."""
+CPU_COLUMNS = 2304
+"""Columns of many rows that a CPU multiplies at once: what stays near its cache, as measured on two
+cores."""
 CPU_BYTES = 2**25
 """Bytes of rows that a CPU multiplies as a whole."""
 
@@ -101,84 +101,3 @@ def square(rows: Float[Array, "m p"]) -> Float[Array, "m m"]:
 
     rest = rows[:, pieces * CPU_COLUMNS :]
     return lax.fori_loop(0, pieces, add, product(rest, rest.T))
-
-
-def per_image(function: Callable[..., Array], *arrays: Array) -> Array:
-    """A function of each image; on a CPU of a few images at a time."""
-    if platform() != "cpu" or len(arrays[0]) <= CPU_IMAGES:
-        return jax.vmap(function)(*arrays)
-    return lax.map(lambda each: function(*each), arrays, batch_size=CPU_IMAGES)
-
-
-def kernel_operands(
-    x: Float[Array, "h w c"],
-    g: Float[Array, "h2 w2 d"],
-    sides: tuple[int, ...],
-    strides: tuple[int, ...] = (1, 1),
-    before: tuple[int, ...] | None = None,
-    dilation: tuple[int, ...] = (1, 1),
-) -> tuple[Float[Array, "p kc"], Float[Array, "p kd"]]:
-    """Two arrays whose product over the pixels holds an image's gradient of a convolution kernel.
-
-    Where the columns have stride 1 the rows are shifted on the input and the columns on the
-    cotangent, so that one product of 3c by 3d matrices does the nine shifts, and six copies are
-    made instead of nine. Arguments are those of `kernel_gradients`, of one image.
-    """
-    (rows_before, columns_before) = before or (sides[0] // 2, sides[1] // 2)
-
-    def windows(
-        a: Array, axis: int, count: int, starts: Sequence[int], step: int = 1
-    ) -> list[Array]:
-        """`count` entries from each start on, zero outside of the array."""
-        last = step * (count - 1) + 1
-        widths = [(0, 0, 0)] * a.ndim
-        widths[axis] = (-min(starts), max(starts) + last - a.shape[axis], 0)
-        a = lax.pad(a, jnp.zeros((), a.dtype), widths)
-        return [
-            lax.slice_in_dim(a, start, start + last, stride=step, axis=axis)
-            for start in (start - min(starts) for start in starts)
-        ]
-
-    row_starts = [i * dilation[0] - rows_before for i in range(sides[0])]
-    column_starts = [j * dilation[1] - columns_before for j in range(sides[1])]
-    rows, columns = windows(x, 0, g.shape[0], row_starts, strides[0]), [g]
-    if strides[1] == 1:
-        columns = windows(g, 1, x.shape[1], [-start for start in column_starts])
-    else:
-        rows = [
-            each for row in rows for each in windows(row, 1, g.shape[1], column_starts, strides[1])
-        ]
-    left, right = (jnp.concatenate(cuts, -1) for cuts in (rows, columns))
-    # Without the barrier XLA fuses the copies into the product, which it then runs naively.
-    pixels = left.reshape(-1, left.shape[-1]), right.reshape(-1, right.shape[-1])
-    return lax.optimization_barrier(pixels)
-
-
-def kernel_gradients(
-    x: Images,
-    g: Float[Array, "m h2 w2 d"],
-    sides: tuple[int, ...],
-    strides: tuple[int, ...] = (1, 1),
-    before: tuple[int, ...] | None = None,
-    dilation: tuple[int, ...] = (1, 1),
-) -> Float[Array, "m k c k2 d"]:
-    """Each image's gradient of a convolution kernel, indexed (image, row, in, column, out).
-
-    G[n, i, c, j, d] = Σ_{h,w} x[n, h+i, w+j, c] g[n, h, w, d].
-
-    Args:
-        x: the convolution's input.
-        g: the cotangent of its output.
-        sides: height and width of the kernel.
-        before: rows and columns of padding before the first; half the kernel if left out.
-        dilation: pixels from one row or column of the kernel to the next.
-    """
-
-    def product(x: Array, g: Array) -> Array:
-        left, right = kernel_operands(x, g, sides, strides, before, dilation)
-        return jnp.matmul(left.T, right, precision=PRECISION)
-
-    out, c, d = per_image(product, x, g), x.shape[-1], g.shape[-1]
-    if strides[1] == 1:
-        return out.reshape(-1, sides[0], c, sides[1], d)
-    return out.reshape(-1, *sides, c, d).transpose(0, 1, 3, 2, 4)

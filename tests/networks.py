@@ -8,6 +8,8 @@ import numpy as np
 
 from cells import layers
 from cells.layers import Norm
+from ntkscore.convolutions import Window
+from ntkscore.convolutions import convolve as convolve_by
 from ntkscore.grams import PRECISION
 from ntkscore.model import Model
 
@@ -65,7 +67,8 @@ def small(params: Any, images: Array, index: Array, gain: float = 0.7) -> Array:
         return Norm(params[name]["scale"], params[name]["shift"], mean, var)
 
     def convolve(x: Array, name: str, stride: int = 1) -> Array:
-        return layers.convolve(x, gain * params[name]["kernel"], stride)
+        kernel = params[name]["kernel"]
+        return convolve_by(x, gain * kernel, Window.square(len(kernel), stride))
 
     def pooled(x: Array) -> Array:
         return jnp.concatenate([layers.average_pool_2x2(x), layers.average_pool_2x2(x)[..., :1]], 3)

@@ -14,8 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ntkscore.convolutions import gradients_of_each_channel, of_each_channel, shifts
-from ntkscore.grams import PRECISION, kernel_gradients, kernel_operands
+from ntkscore.convolutions import (
+    gradients_of_each_channel,
+    kernel_gradients,
+    kernel_operands,
+    of_each_channel,
+    shifts,
+)
+from ntkscore.grams import PRECISION
 from ntkscore.trace.layouts import Layout, is_plain
 from ntkscore.trace.program import Equation, Value
 
@@ -193,19 +199,12 @@ class Convolution(Product):
         of_image = lambda axes: jax.vmap(lambda array: array.transpose(axes)[0])  # noqa: E731
         return of_image(self.layout.image)(x), of_image(self.layout.output)(g)
 
-    @property
-    def _moves(self) -> tuple[tuple[int, ...], ...]:
-        """Sides, strides, padding before and dilation, as `kernel_operands` takes them."""
-        window = self.layout.window
-        before = tuple(first for first, _ in window.padding)
-        return self.sides, tuple(window.strides), before, tuple(window.rhs_dilation)
-
     def operands(
         self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]
     ) -> tuple[Float[Array, "m b p k"], Float[Array, "m b p d"]]:
         if not self.of_images:
             return super().operands(x, g)
-        one = lambda x, g: kernel_operands(x, g, *self._moves)  # noqa: E731
+        one = lambda x, g: kernel_operands(x, g, self.sides, self.layout.window)  # noqa: E731
         left, right = jax.vmap(one)(*self._images(x, g))
         return left[:, None], right[:, None]
 
@@ -216,7 +215,7 @@ class Convolution(Product):
             return rows.swapaxes(1, 2)[..., None]
         if not self.of_images:
             return super().rows(x, g)
-        return kernel_gradients(*self._images(x, g), *self._moves)
+        return kernel_gradients(*self._images(x, g), self.sides, self.layout.window)
 
     def gradients(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> Array:
         if not self.of_images:

@@ -27,8 +27,8 @@ from tiny import refuses
 
 from cells import layers
 from ntkscore import grams
-from ntkscore.convolutions import Window
-from ntkscore.grams import CPU_BYTES, CPU_COLUMNS, CPU_IMAGES, kernel_gradients, self_product
+from ntkscore.convolutions import CPU_IMAGES, Window, convolve, kernel_gradients
+from ntkscore.grams import CPU_BYTES, CPU_COLUMNS, self_product
 from ntkscore.kernels import implementations as kernels
 from ntkscore.kernels.implementations import evaluate
 from ntkscore.kernels.ntk import ntk
@@ -206,14 +206,15 @@ def convolution_data(count: int, size: int, stride: int) -> tuple[Array, Array, 
 @pytest.mark.parametrize(("size", "stride"), SHAPES)
 def test_kernel_gradients_of_each_image(double, count: int, size: int, stride: int) -> None:
     x, g, kernel = convolution_data(count, size, stride)
+    window = Window.square(size, stride)
 
     @jax.jit
     @jax.vmap
     def expected(x: Array, g: Array) -> Array:
-        one = lambda kernel: layers.convolve(x[None], kernel, stride)[0]  # noqa: E731
+        one = lambda kernel: convolve(x[None], kernel, window)[0]  # noqa: E731
         return jax.vjp(one, kernel)[1](g)[0]
 
-    got = jax.jit(kernel_gradients, static_argnums=(2, 3))(x, g, (size,) * 2, (stride,) * 2)
+    got = jax.jit(kernel_gradients, static_argnums=(2, 3))(x, g, (size,) * 2, window)
     assert got.shape == (count, size, 2, size, 3)
     assert error(got.swapaxes(2, 3), expected(x, g)) < EXACT
 
@@ -221,8 +222,8 @@ def test_kernel_gradients_of_each_image(double, count: int, size: int, stride: i
 @pytest.mark.parametrize(("size", "stride"), SHAPES)
 def test_a_convolution_is_pulled_back(double, size: int, stride: int) -> None:
     x, g, kernel = convolution_data(2, size, stride)
-    (expected,) = jax.vjp(lambda x: layers.convolve(x, kernel, stride), x)[1](g)
     window = Window.square(size, stride)
+    (expected,) = jax.vjp(lambda x: convolve(x, kernel, window), x)[1](g)
     (got,) = jax.vjp(lambda x: layers.pulled_convolve(x, kernel, window), x)[1](g)
     assert error(got, expected) < EXACT
 

@@ -14,12 +14,13 @@ import pytest
 from flax_nasbench201 import Network
 from tiny import printed_on_devices, refuses
 
-from cells.layers import convolve, kernel_gradient, trained_convolve
+from cells.layers import kernel_gradient, trained_convolve
 from cells.nasbench201.cell import Cell
 from cells.nasbench201.checkpoints import write_state_dict
 from cells.nasbench201.network import STATISTICS
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
+from ntkscore.convolutions import Window, convolve
 from ntkscore.data.images import ImageSet, load_images
 from ntkscore.kernels.plain import QUICKLY
 from ntkscore.model import Model, Trainable
@@ -83,11 +84,12 @@ def test_gradients_of_a_convolution_are_jaxs_own(size: int, stride: int, width: 
         jax.random.normal(keys[1], (size, size, 5, width)),
     )
     g = jax.random.normal(keys[2], (3, 8 // stride, 8 // stride, width))
-    ours = jax.vjp(lambda x, k: trained_convolve(x, k, stride), x, kernel)[1](g)
-    theirs = jax.vjp(lambda x, k: convolve(x, k, stride), x, kernel)[1](g)
+    window = Window.square(size, stride)
+    ours = jax.vjp(lambda x, k: trained_convolve(x, k, window), x, kernel)[1](g)
+    theirs = jax.vjp(lambda x, k: convolve(x, k, window), x, kernel)[1](g)
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-4)
-    np.testing.assert_allclose(kernel_gradient(x, g, size, stride), theirs[1], atol=2e-4)
+    np.testing.assert_allclose(kernel_gradient(x, g, size, window), theirs[1], atol=2e-4)
 
 
 def test_augmented_images_are_moved_and_flipped() -> None:
