@@ -88,7 +88,7 @@ def _zeros(program: Program, atoms: Sequence[Atom]) -> bool:
     """Whether a number among some is zero, or an array of zeros."""
     for atom in atoms:
         if isinstance(atom, Value) and not atom.of_point and not atom.leaves:
-            made = program.before(atom, SHAPING) if program.maker(atom) else atom
+            made = program.before(atom, SHAPING)
             maker = program.maker(made)
             if maker is not None and maker.name in SHAPING:
                 atom = maker.inputs[0]
