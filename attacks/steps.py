@@ -194,7 +194,11 @@ class Stepwise:
         known = all(isinstance(leaf, Array) and not isinstance(leaf, Tracer) for leaf in leaves)
         if not (known and is_ours(self)):
             return lax.fori_loop(0, run.steps, partial(self.advance, victim, x, keys, run), state)
-        arrays = {name: value for name, value in vars(self).items() if isinstance(value, Array)}
+        arrays = {
+            name: value
+            for name, value in vars(self).items()
+            if isinstance(value, Array | np.ndarray)
+        }
         attack = replace(self, **dict.fromkeys(arrays, 1.0))
         return _loop(attack, same(run), tree)(arrays, leaves, x, keys, state)
 

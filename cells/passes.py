@@ -32,8 +32,8 @@ class CellPasses(Passes, Generic[Residuals]):
         images: if given, the statistics are measured on them instead, layer by layer. Inside of a
             program, a later forward pass over these same images reuses that one.
 
-    They are a tree of the architecture and the statistics, so that the networks of a space share
-    programs.
+    They are a tree of the rules and the statistics, so that the networks of a space share programs;
+    a subclass has no attributes of its own.
     """
 
     run: ClassVar[Callable[..., tuple[Array, PyTree, Weights]]]
@@ -55,6 +55,8 @@ class CellPasses(Passes, Generic[Residuals]):
         self._first = params, images, logits, residuals
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+
         def made(_: None, children: tuple[Rules, Weights]) -> CellPasses[Residuals]:
             passes = object.__new__(cls)
             (passes.rules, passes.statistics), passes._first = children, None

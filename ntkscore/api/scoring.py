@@ -11,7 +11,6 @@ from ntkscore.config import Config
 from ntkscore.data.images import ImageSet
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
-from ntkscore.kernels.checks import check_pixels
 from ntkscore.model import Model
 from ntkscore.names import names_of
 from ntkscore.results.store import Memory
@@ -91,10 +90,9 @@ def score(
     """
     space, named = own_or_named(networks, space)
     data = ImageSet.of(*images) if isinstance(images, tuple) else images
-    if isinstance(data, ImageSet) and data.samples is None:
-        check_pixels(data.images)
-        if not isinstance(space, Candidates):  # which have as many logits as they like
-            check_classes(data.num_classes)
+    # Networks of one's own have as many logits as they like.
+    if isinstance(data, ImageSet) and data.samples is None and not isinstance(space, Candidates):
+        check_classes(data.num_classes)
     scoring = Scoring.of(data, config, space=space, seeds=seeds)
     chosen = scoring.select(named, table)
     place = Memory() if out is None else out

@@ -90,6 +90,8 @@ class ImageSet:
         n = self.samples
         if n is not None and (isinstance(n, bool) or not isinstance(n, Integral) or n < 1):
             raise InputError("at least 1 sample, or None for the whole set", repr(n), "write 50")
+        if not isinstance(self.balanced, bool | np.bool_):
+            raise InputError("balanced to be True or False", repr(self.balanced), "write one")
         if len(self.task.mean) != (colours := self.images.shape[-1]):
             raise InputError(
                 f"a mean and a std for each of {colours} colours in {self.name}",
@@ -111,7 +113,7 @@ class ImageSet:
     def drawn(self) -> dict[str, int | bool]:
         """How many images a draw has and whether it is balanced, as runs record it."""
         count = len(self.labels) if self.samples is None else self.samples
-        return {"samples": count, "balanced": self.balanced}
+        return {"samples": int(count), "balanced": bool(self.balanced)}
 
     def draw(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw images and their labels, without replacement.

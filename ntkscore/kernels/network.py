@@ -104,6 +104,9 @@ class Network(NamedTuple):
         # Networks of a space differ in arrays alone: weights, statistics and the architecture.
         are_arrays = [isinstance(leaf, jax.Array | np.ndarray) for leaf in jax.tree.leaves(model)]
         arrays, rest = split_leaves(model, are_arrays)
+        # What is no weight is small, and follows the points to whatever devices these are on.
+        apply, passes = jax.device_get((arrays.apply, arrays.passes))
+        arrays = arrays._replace(apply=apply, passes=passes)
         leaves, tree = jax.tree.flatten(rest)
         return _compiled(tree, tuple(leaves), *choices)(arrays, points, labels)
 
@@ -257,7 +260,11 @@ _LOGITS = WeakKeyDictionary[Callable[..., Any], dict[Any, Any]]()
 
 def _logits(apply: Callable[..., Any], params: PyTree, like: Any) -> Any:
     """The shape of a network's logits, for which it is traced once."""
-    known, form = _LOGITS.setdefault(apply, {}), form_of((params, like))
+    form = form_of((params, like))
+    try:
+        known = _LOGITS.setdefault(apply, {})
+    except TypeError:  # nothing may refer to it weakly
+        known = {}
     if form not in known:
         known[form] = jax.eval_shape(apply, params, like)
     return known[form]

@@ -26,7 +26,8 @@ from ntkscore.measures.registry import NETWORK, quantities
 from ntkscore.measures.slopes import correlation
 from ntkscore.model import Logits, Model, have_values
 from ntkscore.task import check_classes
-from ntkscore.trace.compiled import in_pieces
+from ntkscore.trace.compiled import Chain, in_pieces
+from ntkscore.trace.content import Function
 from ntkscore.trace.parameters import PARAMETER_SETS
 
 Images = Float[Array, "n ..."]
@@ -43,7 +44,6 @@ def loss_gradient(model: Model, labels: Labels) -> Callable[[Images], Images]:
     return lambda images: Pass(model, images, labels).loss_gradient
 
 
-@jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class RaisedLoss:
     """The network as attacks ask it (`attacks.Oracle`): called, the gradient that raises the loss.
@@ -51,21 +51,12 @@ class RaisedLoss:
     Attributes:
         model: the network.
         labels: the images' classes.
-        start: the pass at the images where the attack begins, which is not computed again; None
-            in a program, of which weights and labels are the data.
+        start: the pass at the images where the attack begins, which is not computed again.
     """
 
     model: Model
     labels: Labels
     start: Pass | None = None
-
-    def tree_flatten(self) -> tuple[Any, Model]:
-        return (self.model.params, self.labels), self.model._replace(params=None)
-
-    @classmethod
-    def tree_unflatten(cls, weightless: Model, data: Any) -> "RaisedLoss":
-        params, labels = data
-        return cls(weightless._replace(params=params), labels)
 
     def _pass(self, images: Images) -> Pass:
         if self.start is not None and images is self.start.points:
@@ -84,6 +75,22 @@ class RaisedLoss:
         """Logits of the images, and the pullback of their cotangents."""
         at = self._pass(images)
         return at.logits, at.pullback
+
+
+@jax.tree_util.register_pytree_node_class
+class KnownLoss(RaisedLoss):
+    """That of a network known by what it computes: a tree, so that attacks keep their programs.
+
+    Weights and labels are the data of these.
+    """
+
+    def tree_flatten(self) -> tuple[Any, Model]:
+        return (self.model.params, self.labels), self.model._replace(params=None)
+
+    @classmethod
+    def tree_unflatten(cls, weightless: Model, data: Any) -> "KnownLoss":
+        params, labels = data
+        return cls(weightless._replace(params=params), labels)
 
 
 @in_full_precision
@@ -153,7 +160,10 @@ def stack(
     clean = at(images)
     # A batch of one radius would batch the network's branches too, and compute all of them.
     together = len(rhos) > 1 and not in_pieces(model.passes)
-    pairs, values = _attacked(at, clean, attack, rhos, key, together)
+    # A program is found again by what a network computes, and not by who made it.
+    keeps = known and isinstance(model.apply, Function) and not isinstance(model.passes, Chain)
+    asks = KnownLoss if keeps else RaisedLoss
+    pairs, values = _attacked(at, clean, partial(asks, model, labels), attack, rhos, key, together)
     sets = [_set_of(clean), *pairs]
     points, logits, residuals = zip(*sets, strict=True)
     gram, _, input_gradients = evaluate(
@@ -188,6 +198,7 @@ def _set_of(at: Pass) -> Set:
 def _attacked(
     at: Callable[[Images], Pass],
     clean: Pass,
+    asked: Callable[[Pass], RaisedLoss],
     attack: Callable[[Array], Attack],
     rhos: Float[Array, " r"],
     key: PRNGKeyArray | None,
@@ -197,6 +208,7 @@ def _attacked(
 
     Args:
         at: a pass of the network at images.
+        asked: the network as an attack asks it that begins at a pass.
         together: whether all radii are one batch.
     """
 
@@ -205,8 +217,7 @@ def _attacked(
         keys = (None, None) if key is None else jax.random.split(key, 2)
         chain = [clean]
         for each in keys:
-            asked = RaisedLoss(clean.model, clean.labels, chain[-1])
-            chain.append(at(attack(rho)(asked, chain[-1].points, each)))
+            chain.append(at(attack(rho)(asked(chain[-1]), chain[-1].points, each)))
         where = {kernel: [chain[k] for k in sorted({*ends})] for kernel, ends in BLOCKS.items()}
         del where[CLEAN]
         return [*map(_set_of, chain[1:])], _quantities_at(where)

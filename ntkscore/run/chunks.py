@@ -118,7 +118,7 @@ def computed_here(chunk: Chunk) -> Answer:
             f"but {worker} has others",
             "draw them from a seed, or read them from a file that is there too",
         )
-    program = space, config, space.shape(architectures[0])
+    program = space, config, space.shape(architectures[0]), draw[0].shape
     started, known = time.monotonic(), program in _COMPILED
     rows: dict[Hashable, Rows] = {}
     key = next(iter(space.identity(architectures[0])))

@@ -13,6 +13,7 @@ from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, load_images
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
+from ntkscore.kernels.checks import check_pixels
 from ntkscore.results.rows import FUNCTIONS
 from ntkscore.run.fingerprints import functions_of
 from ntkscore.run.selection import select
@@ -87,7 +88,13 @@ class Scoring:
     @cached_property
     def draws(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
         """Pixels (N, H, W, C) in [0, 1] and labels (N,) of each seed."""
-        return {seed: self.data.draw(seed) for seed in self.seeds}
+        if self.data.samples is None:
+            draws = dict.fromkeys(self.seeds, self.data.draw(self.seeds[0]))
+        else:
+            draws = {seed: self.data.draw(seed) for seed in self.seeds}
+        for pixels, _ in draws.values():
+            check_pixels(pixels)
+        return draws
 
 
 def choices_of(others: Mapping[str, object], config: Config) -> dict[str, object]:

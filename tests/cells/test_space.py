@@ -1,6 +1,8 @@
 """What spaces have in common: choices, tasks, names; and NAS-Bench-201's own part of it."""
 
 import gc
+import subprocess
+import sys
 import weakref
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -171,3 +173,26 @@ def test_networks_of_a_space_are_data_of_one_program(bn: str) -> None:
         leaves = jax.tree.leaves(jax.jit(jax.jacrev(of_weights))(params))
         want = sum(np.asarray(leaf).reshape(3, -1) @ leaf.reshape(3, -1).T for leaf in leaves)
         np.testing.assert_allclose(kernel, want, rtol=0, atol=1e-4 * np.abs(want).max())
+
+
+@pytest.mark.slow
+def test_a_network_of_a_space_follows_its_points_to_another_device() -> None:
+    program = """
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from cells import NASBench201
+from ntkscore import Task, ntk
+first, second = jax.local_devices()
+space = NASBench201(task=Task((8, 8, 3), 3), channels=1, cells_per_stage=1)
+x = np.random.default_rng(1).uniform(size=(4, 8, 8, 3)).astype(np.float32)
+model = space.network("012301", jax.device_put(x, first))
+here = ntk(model, x)
+mesh = NamedSharding(Mesh([first, second], "i"), PartitionSpec("i"))
+for where in second, mesh:
+    there = ntk(model, jax.device_put(x, where))
+    assert there.sharding.device_set == getattr(where, "device_set", {where})
+    np.testing.assert_allclose(there, here, rtol=0, atol=1e-4 * np.abs(here).max())
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,3 +1,4 @@
+import json
 import os
 import pickle
 import struct
@@ -11,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import refuses
 
+from cells import Residual
 from ntkscore.data.image_formats import read_pickle
 from ntkscore.data.images import ImageSet, load_images
+from ntkscore.run.scoring import Scoring
 
 CIFAR10 = "cifar-10-batches-py/data_batch_1"
 
@@ -407,3 +410,20 @@ def test_altered_idx_files(tmp_path: Path) -> None:
     write_idx(tmp_path, count=12)
     with refuses(10, expected=("0..9", labels)):
         load_images("mnist", tmp_path)
+
+
+@pytest.mark.parametrize("samples", [None, 4])
+def test_pixels_that_are_no_pixels_are_not_scored(samples: int | None) -> None:
+    grey = ImageSet.of(np.full((6, 32, 32, 3), 200.0), np.arange(6) % 3)
+    with refuses("200 to 200", expected="pixels"):
+        _ = Scoring.of(replace(grey, samples=samples), space=Residual(width=8)).draws
+    levels = load_images("synthetic", samples=samples)
+    assert Scoring.of(levels, space=Residual(width=8)).draws[0][0].max() <= 1
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_draw_is_recorded_in_plain_values() -> None:
+    data = load_images("synthetic", samples=np.int64(4), balanced=np.bool_(True))
+    assert json.dumps(data.drawn) == '{"samples": 4, "balanced": true}'
+    with refuses("'no'", expected="balanced"):
+        replace(data, balanced="no")

@@ -4,13 +4,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import IMAGES, SPACE, compilations
 
 import ntkscore
-from attacks import SquareAttack
+from attacks import APGD, SquareAttack
 from ntkscore import Config, Model
 
 RNG = np.random.default_rng(0)
@@ -55,3 +56,23 @@ def test_another_radius_of_a_stack_compiles_nothing(attack: Any) -> None:
     assert not anew
     np.testing.assert_array_equal(grams[0][1], grams[1][1])
     assert not np.array_equal(grams[0][0], grams[1][0])
+
+
+def test_a_function_that_changes_is_attacked_as_it_is() -> None:
+    """Within a program nobody knows what a function computes but by tracing it again."""
+    x, labels = jnp.asarray(RNG.uniform(size=(3, 5)), jnp.float32), jnp.array([0, 1, 2], jnp.int32)
+    weights, mask = jnp.asarray(RNG.normal(size=(5, 3)), jnp.float32), np.ones(5, np.float32)
+
+    def gram(apply: Any) -> Any:
+        model = Model(apply, weights, coupled=True)
+        of = partial(ntkscore.stack, attack=partial(APGD, steps=2), implementation="ntvp")
+        return jax.jit(lambda x: of(model, x, labels, rhos=[0.2]).gram)(x)
+
+    def masked(w: Any, x: Any) -> Any:
+        return jnp.tanh((x * jnp.asarray(mask)) @ w)
+
+    before = gram(masked)
+    mask[:] = [-1, 0.1, -2, 3, 1]
+    now = gram(masked)
+    np.testing.assert_array_equal(now, gram(lambda *given: masked(*given)))
+    assert not np.allclose(before, now)
