@@ -289,7 +289,8 @@ def test_zen_is_that_of_the_network_standardised_by_its_own_batch(
         return network.passes.standardized(params, x, other)
 
     at = passed(network, x)
-    monkeypatch.setattr(at, "passes", SimpleNamespace(standardized=watch))
+    watched = SimpleNamespace(standardized=watch, kinds_of=network.passes.kinds_of)
+    monkeypatch.setattr(at, "passes", watched)
     zen(at)
     params = taken["params"]
     kernels = np.concatenate([k.ravel() for n, k in unstacked(params).items() if "kernel" in n])
