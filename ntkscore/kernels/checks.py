@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 
 from ntkscore.errors import InputError
-from ntkscore.trace.coupling import COUPLING
 
 
 def check_pixels(images: np.ndarray) -> None:
@@ -60,6 +59,8 @@ def check_same_network(kept: np.ndarray, logits: np.ndarray, folder: Path) -> No
     Raises:
         InputError: if they differ by more than rounding explains.
     """
+    from ntkscore.trace.coupling import COUPLING  # which imports JAX
+
     near = COUPLING * np.abs(kept).max(initial=0, where=np.isfinite(kept))
     if not np.allclose(logits, kept, rtol=0, atol=near, equal_nan=True):
         raise InputError(

@@ -82,7 +82,7 @@ def test_rows_have_every_choice_of_space_and_config() -> None:
         (np.zeros((2, 8, 8, 3)), np.array([0, -1]), [-1, 0], (2, "labels", 0, 1)),
         (np.zeros((2, 8, 8, 3)), np.array([0]), ["int64", (1,)], (2, "labels")),
         (np.zeros((2, 8, 8, 3)), np.array([0.0, 1.0]), ["float64", (2,)], (2, "labels")),
-        (np.zeros((1, 8, 8, 3)), np.array([0]), [(1, 8, 8, 3)], "images"),
+        (np.zeros((1, 8, 8, 3)), np.array([0]), [1], (2, "samples")),
     ],
 )
 def test_bad_images_are_refused(
