@@ -79,7 +79,7 @@ class RaisedLoss:
 
 @jax.tree_util.register_pytree_node_class
 class KnownLoss(RaisedLoss):
-    """That of a network known by what it computes: a tree, so that attacks keep their programs.
+    """A network known by what it computes, as a tree, so that attacks keep their programs.
 
     Weights and labels are the data of these.
     """

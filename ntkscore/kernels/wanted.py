@@ -121,7 +121,7 @@ def kernel_of_jacobian(
     names: Sequence[str | None],
     pairs: Pairs,
 ) -> dict[str, Array]:
-    """What the method `kernel` of `TracedPasses` gives, holding the gradients of all points."""
+    """The kernel by the names of its leaves, for which the gradients of all points are held."""
     apply = with_windows_apart(apply)
     chosen = [place for place, name in enumerate(names) if name is not None]
     gradients = point_gradients(apply, *split_leaves(params, [n is not None for n in names]))

@@ -135,6 +135,10 @@ def run(
     own = isinstance(space, Candidates) and not stays
     networks = described(space, architectures) if own else {}
     work = Work(space, config, job.draws, architectures, done, batch)
+    if executor is None:
+        computed_calls = calls.compute(work, layout_independent=not stays)
+    else:
+        computed_calls = chunks.compute(executor, work)
     progress = Progress(len(wanted), len(done), seeds=len(seeds))
     recorded = {
         "implementation": config.implementation,
@@ -157,11 +161,7 @@ def run(
         pending.clear()
 
     try:
-        for progress.plan, rows_by_network in (
-            calls.compute(work, layout_independent=not stays)
-            if executor is None
-            else chunks.compute(executor, work)
-        ):
+        for progress.plan, rows_by_network in computed_calls:
             pending += chain.from_iterable(rows_by_network)
             progress.count(rows_by_network)
             if time.monotonic() - written >= patience or len(pending) >= ROWS_OF_A_PART:

@@ -79,7 +79,7 @@ class FastConvolution:
         return [self._fast(x, kernel)] if platform() == "cpu" else self.bind(x, kernel)
 
     def with_gradient(self, shape: Sequence[int]) -> Callable[..., list[Array]]:
-        """The same, with the gradient in images of this shape in the fast form too."""
+        """The convolution whose gradient in images of this shape is in the fast form too."""
         axes = self.layout
         sides = [shape[axis] for axis in axes.image[1:-1]]
         convolve = jax.custom_vjp(self._fast)

@@ -305,7 +305,7 @@ class TracedPasses:
     def rectifier_values(
         self, params: PyTree, residuals: Residuals
     ) -> list[tuple[Array, Array, Array]]:
-        """As the contract has it; none where some may be in branches that no trace follows."""
+        """Values at rectifiers; none where some may be in branches that no trace follows."""
         if activations.hidden(self.program, GATES):
             return []
         derived, pairs = self.program.derive(jax.tree.leaves(params)), self.rectifiers.items()

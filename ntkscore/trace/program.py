@@ -283,7 +283,7 @@ class Program:
         return self._made_by.get(value)
 
     def maker(self, value: Value) -> Equation | None:
-        """That equation."""
+        """The equation that a value comes from; None for those that are given."""
         place = self.place(value)
         return None if place is None else self.equations[place]
 
