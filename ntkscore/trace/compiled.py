@@ -132,8 +132,6 @@ def logits_of(model: Model, point: Any) -> Callable[[PyTree, Points], Logits]:
         model: the network.
         point: of the shape and dtype of one point.
     """
-    if model.passes is not None or model.coupled:
-        return model.apply
     return _logits_of(model.apply, form_of(model.params), point.shape, point.dtype)
 
 

@@ -71,7 +71,9 @@ class FastConvolution:
     def _fast(self, x: Array, kernel: Array) -> Array:
         axes = self.layout
         x, kernel = x.transpose(axes.image), kernel.transpose(axes.kernel)
-        y = convolutions.convolve(x, kernel, axes.window, self.precision)
+        few = convolutions.has_few_channels(kernel.shape, axes.window)
+        convolve = convolutions.product_of_patches if few else convolutions.convolve
+        y = convolve(x, kernel, axes.window, self.precision)
         return y.transpose(np.argsort(axes.output))
 
     def __call__(self, x: Array, kernel: Array) -> list[Array]:

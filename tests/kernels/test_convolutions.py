@@ -11,8 +11,15 @@ import pytest
 from jax import Array, lax
 
 import attacks
-from ntkscore import Model, ntk, stack
-from ntkscore.convolutions import Window, convolve, pull, sum_of_products
+from cells import NASBench201
+from ntkscore import Model, Task, ntk, stack
+from ntkscore.convolutions import (
+    Window,
+    convolve,
+    product_of_patches,
+    pull,
+    sum_of_products,
+)
 from ntkscore.platforms import traced_for
 from ntkscore.trace.compiled import logits_of
 from tests.networks import EXACT, error
@@ -55,6 +62,7 @@ def test_a_convolution_and_its_gradient_are_those_of_jax(double: None, name: str
     assert error(pull(g, kernel, window, x.shape[1:-1]), back(g)[0]) < EXACT
     if max(window.groups, *window.lhs_dilation) == 1:
         assert error(sum_of_products(g, kernel, window, x.shape[1:-1]), back(g)[0]) < EXACT
+        assert error(product_of_patches(x, kernel, window), y) < EXACT
 
 
 def channels_first(weights: dict[str, Array], x: Array) -> Array:
@@ -88,6 +96,17 @@ def loss_gradient(logits: Callable[[Array], Array], labels: Array) -> Callable[[
     """The gradient of the cross-entropy in the images."""
     chosen = jnp.arange(len(labels)), labels
     return jax.grad(lambda x: -jnp.sum(jax.nn.log_softmax(logits(x))[chosen]))
+
+
+def test_attacks_of_a_network_of_a_space_follow_fast_gradients(double: None) -> None:
+    images, labels = jnp.asarray(np.random.default_rng(0).uniform(size=(3, 8, 8, 3))), jnp.arange(3)
+    space = NASBench201(channels=2, cells_per_stage=1, task=Task((8, 8, 3)))
+    model = space.network("323133", images, dtype=np.float64)
+    logits = logits_of(model, images[0])
+    fast = jax.jit(loss_gradient(lambda x: logits(model.params, x), labels))
+    slow = jax.jit(loss_gradient(model.logits, labels))
+    assert error(fast(images), slow(images)) < EXACT
+    assert logits is not model.apply
 
 
 @pytest.mark.thorough
