@@ -161,28 +161,43 @@ def kernel_operands(
     g: Float[Array, "h2 w2 d"],
     sides: Sides,
     window: Window,
+    channels_first: bool = False,
 ) -> tuple[Float[Array, "p kc"], Float[Array, "p kd"]]:
     """Two arrays whose product over the pixels holds an image's gradient of a kernel of two sides.
 
     Where the columns have stride 1 the rows are shifted on the input and the columns on the
     cotangent, so that one product of 3c by 3d matrices does the nine shifts, and six copies are
     made instead of nine.
+
+    Args:
+        x, g, sides, window, channels_first: as for `kernel_gradients`, of one image.
     """
     strides, ((rows_before, _), (columns_before, _)), _, dilation, _ = window
+    # Copies run along the memory that is there: a transposition takes as long as the product.
+    height, width, channels = (1, 2, 0) if channels_first else (0, 1, 2)
+    x, g = (each.transpose(np.argsort((height, width, channels))) for each in (x, g))
 
     row_starts = [i * dilation[0] - rows_before for i in range(sides[0])]
     column_starts = [j * dilation[1] - columns_before for j in range(sides[1])]
-    rows, columns = entries(x, 0, g.shape[0], row_starts, strides[0]), [g]
+    rows, columns = entries(x, height, g.shape[height], row_starts, strides[0]), [g]
     if strides[1] == 1:
-        columns = entries(g, 1, x.shape[1], [-start for start in column_starts])
+        columns = entries(g, width, x.shape[width], [-start for start in column_starts])
     else:
         rows = [
-            each for row in rows for each in entries(row, 1, g.shape[1], column_starts, strides[1])
+            each
+            for row in rows
+            for each in entries(row, width, g.shape[width], column_starts, strides[1])
         ]
-    left, right = (jnp.concatenate(cuts, -1) for cuts in (rows, columns))
-    # Without the barrier XLA fuses the copies into the product, which it then runs naively.
-    pixels = left.reshape(-1, left.shape[-1]), right.reshape(-1, right.shape[-1])
-    return lax.optimization_barrier(pixels)
+
+    def by_pixels(cuts: list[Array]) -> Array:
+        together = jnp.concatenate(cuts, channels)
+        size = together.shape[channels]
+        # Without the barrier XLA fuses the copies into the product, which it then runs naively.
+        if channels_first:
+            return lax.optimization_barrier(together.reshape(size, -1)).T
+        return lax.optimization_barrier(together.reshape(-1, size))
+
+    return by_pixels(rows), by_pixels(columns)
 
 
 def kernel_gradients(
@@ -190,6 +205,7 @@ def kernel_gradients(
     g: Float[Array, "m h2 w2 d"],
     sides: Sides,
     window: Window,
+    channels_first: bool = False,
 ) -> Float[Array, "m k c k2 d"]:
     """Each image's gradient of a convolution kernel, indexed (image, row, in, column, out).
 
@@ -200,10 +216,11 @@ def kernel_gradients(
         g: the cotangent of its output.
         sides: height and width of the kernel.
         window: how it moves; neither over gaps between the pixels nor in groups.
+        channels_first: whether memory holds x and g channel by channel.
     """
 
     def product(x: Array, g: Array) -> Array:
-        left, right = kernel_operands(x, g, sides, window)
+        left, right = kernel_operands(x, g, sides, window, channels_first)
         return jnp.matmul(left.T, right, precision=PRECISION)
 
     if platform() != "cpu" or len(x) <= CPU_IMAGES:

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ntkscore.convolutions import (
+    Window,
     gradients_of_each_channel,
     kernel_gradients,
     kernel_operands,
@@ -194,6 +195,11 @@ class Convolution(Product):
         kernel = *self.sides, inputs, self.after * self.batch
         return self.images == 1 and of_each_channel(kernel, self.batch)
 
+    @property
+    def _moves(self) -> tuple[tuple[int, ...], Window, bool]:
+        """The kernel's sides and window, and whether images have their channels first."""
+        return self.sides, self.layout.window, self.layout.image[-1] < self.layout.image[1]
+
     def _images(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> tuple[Array, Array]:
         """Values and cotangents as images with the features last."""
         of_image = lambda axes: jax.vmap(lambda array: array.transpose(axes)[0])  # noqa: E731
@@ -204,7 +210,7 @@ class Convolution(Product):
     ) -> tuple[Float[Array, "m b p k"], Float[Array, "m b p d"]]:
         if not self.of_images:
             return super().operands(x, g)
-        one = lambda x, g: kernel_operands(x, g, self.sides, self.layout.window)  # noqa: E731
+        one = lambda x, g: kernel_operands(x, g, *self._moves)  # noqa: E731
         left, right = jax.vmap(one)(*self._images(x, g))
         return left[:, None], right[:, None]
 
@@ -215,7 +221,7 @@ class Convolution(Product):
             return rows.swapaxes(1, 2)[..., None]
         if not self.of_images:
             return super().rows(x, g)
-        return kernel_gradients(*self._images(x, g), self.sides, self.layout.window)
+        return kernel_gradients(*self._images(x, g), *self._moves)
 
     def gradients(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> Array:
         if not self.of_images:

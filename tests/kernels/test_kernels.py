@@ -214,9 +214,11 @@ def test_kernel_gradients_of_each_image(double, count: int, size: int, stride: i
         one = lambda kernel: convolve(x[None], kernel, window)[0]  # noqa: E731
         return jax.vjp(one, kernel)[1](g)[0]
 
-    got = jax.jit(kernel_gradients, static_argnums=(2, 3))(x, g, (size,) * 2, window)
-    assert got.shape == (count, size, 2, size, 3)
-    assert error(got.swapaxes(2, 3), expected(x, g)) < EXACT
+    compute = jax.jit(kernel_gradients, static_argnums=(2, 3, 4))
+    for channels_first in (False, True):
+        got = compute(x, g, (size,) * 2, window, channels_first)
+        assert got.shape == (count, size, 2, size, 3)
+        assert error(got.swapaxes(2, 3), expected(x, g)) < EXACT
 
 
 @pytest.mark.parametrize(("size", "stride"), SHAPES)
