@@ -208,8 +208,8 @@ class CellSpace(StagedSpace):
         self, code: Code, variables: Variables, images: Array | None = None
     ) -> tuple[Passes, Statistics]:
         """The passes, and their statistics."""
-        given = variables["params"], variables[STATISTICS], images
-        passes = import_module(self.passes_module).Passes(self.rules(code), *given)
+        given = self.rules(code), variables[STATISTICS], variables["params"], images
+        passes = import_module(self.passes_module).Passes(*given)
         return passes, passes.statistics
 
     def graphs(self, architecture: Architecture) -> "tuple[drawing.Graph, ...]":

@@ -15,27 +15,20 @@ DARTS_LABELS = {
 """Those of DARTS: pooling, separable and dilated convolutions have a colour each."""
 
 
-def graph_of(cell: Cell) -> Graph:
-    """The graph of a cell of NAS-Bench-201.
-
-    Example:
-        >>> graph_of(Cell.parse("023133")).edges[1]
-        Edge(source=0, target=2, label='conv 1×1', colour='#e69f00')
-    """
-    edges = zip(cell.operations, EDGES, strict=True)
-    return _graph("cell", "0123", LABELS, [(o, *ends) for o, ends in edges])
-
-
 def graphs_of(architecture: Cell | Genotype) -> tuple[Graph, ...]:
-    """The graph of a cell, or those of a genotype's normal cell and reduction cell.
+    """The graph of a cell of NAS-Bench-201, or those of a genotype's normal and reduction cell.
 
     Example:
+        >>> (cell,) = graphs_of(Cell.parse("023133"))
+        >>> cell.edges[1]
+        Edge(source=0, target=2, label='conv 1×1', colour='#e69f00')
         >>> normal, reduction = graphs_of(Genotype.parse("AdvRush"))
         >>> normal.edges[0]
         Edge(source=1, target=2, label='sep 3×3', colour='#d55e00')
     """
     if isinstance(architecture, Cell):
-        return (graph_of(architecture),)
+        edges = zip(architecture.operations, EDGES, strict=True)
+        return (_graph("cell", "0123", LABELS, [(o, *ends) for o, ends in edges]),)
     nodes, graphs = ("k−2", "k−1", "0", "1", "2", "3"), []
     for title, cell in zip(("normal cell", "reduction cell"), architecture.cells, strict=True):
         edges = zip(cell, TARGETS, strict=True)

@@ -27,10 +27,9 @@ class CellPasses(Passes, Generic[Residuals]):
 
     Args:
         rules: of its layers.
-        params: its parameters.
         statistics: stored statistics of its normalisations.
-        images: if given, the statistics are measured on them instead, layer by layer. Inside of a
-            program, a later forward pass over these same images reuses that one.
+        params, images: if given, the statistics are measured instead, layer by layer, on images at
+            these parameters. Inside of a program, a later forward pass over both reuses that one.
 
     They are a tree of the rules and the statistics, so that the networks of a space share programs;
     a subclass has no attributes of its own.
@@ -40,12 +39,15 @@ class CellPasses(Passes, Generic[Residuals]):
     """Logits, residuals and statistics to store, of (rules, params, statistics, images)."""
 
     def __init__(
-        self, rules: Rules, params: Weights, statistics: Weights, images: Images | None = None
+        self,
+        rules: Rules,
+        statistics: Weights,
+        params: Weights | None = None,
+        images: Images | None = None,
     ) -> None:
-        self.rules = rules
-        self.statistics = statistics
+        self.rules, self.statistics = rules, statistics
         self._first: tuple[Weights, Images, Logits, Residuals] | None = None
-        if images is None:
+        if params is None or images is None:
             return
         if have_values(rules.code, params, statistics, images):
             self.statistics = measured(self.run, rules, params, statistics, images)
@@ -56,14 +58,7 @@ class CellPasses(Passes, Generic[Residuals]):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-
-        def made(_: None, children: tuple[Rules, Weights]) -> CellPasses[Residuals]:
-            passes = object.__new__(cls)
-            (passes.rules, passes.statistics), passes._first = children, None
-            return passes
-
-        flatten = lambda passes: ((passes.rules, passes.statistics), None)  # noqa: E731
-        jax.tree_util.register_pytree_node(cls, flatten, made)
+        jax.tree_util.register_dataclass(cls, ["rules", "statistics"], [])
 
     def forward(self, params: Weights, images: Images) -> tuple[Logits, Residuals]:
         if self._first is not None and self._first[0] is params and self._first[1] is images:

@@ -38,8 +38,7 @@ def _operation(operation: int, strided: bool, halvings: int, channels: int) -> I
     if operation == SKIP and strided:
         # Two 1×1 convolutions with half of the channels each, one of them a pixel further.
         yield ConvGroup(halvings, channels**2, channels, 2)
-    size = SIZES.get(operation)
-    if size is not None:
+    if size := SIZES.get(operation):
         group = ConvGroup(halvings, channels * size**2 + channels**2, channels, 2)
         yield from (group,) * (2 if operation in SEPARABLE else 1)
 

@@ -68,9 +68,9 @@ def cell_outputs(nodes: Places, last: int = 0) -> list[Outputs]:
     return [merged(nodes, place) for place in range(0, len(nodes), STEP)[-last:]]
 
 
-def read_from(t: Int[Array, ""], k: int) -> Int[Array, ""]:
-    """The place of the four nodes that input k of cell t comes from."""
-    return STEP * jnp.maximum(t - 1 + k, 0)
+def input_of(nodes: Places, t: Int[Array, ""], k: int) -> Outputs:
+    """What input k of cell t is made of: the four nodes of a cell before it, side by side."""
+    return merged(nodes, STEP * jnp.maximum(t - 1 + k, 0))
 
 
 def run_stage(
@@ -93,13 +93,12 @@ def run_stage(
     def add_input(nodes: Array, t: Array, k: int, layer: PyTree) -> tuple[Array, Weights]:
         """The nodes with input k of cell t, and its statistics."""
         place = NODES + STEP * t + k
-        read = lambda nodes: merged(nodes, read_from(t, k))  # noqa: E731
-        compute = lambda nodes: rules.relu_conv_norm(read(nodes), *layer)[:2]  # noqa: E731
+        make = lambda nodes: rules.relu_conv_norm(input_of(nodes, t, k), *layer)[:2]  # noqa: E731
         if k or "halving" not in weights:
-            y, new = compute(nodes)
+            y, new = make(nodes)
         else:
             keep = lambda nodes: (at(nodes, place), layer[1])  # noqa: E731
-            y, new = lax.cond(t == 0, keep, compute, nodes)
+            y, new = lax.cond(t == 0, keep, make, nodes)
         return lax.dynamic_update_index_in_dim(nodes, y, place, 0), new
 
     def cell(nodes: Array, given: PyTree) -> tuple[Array, PyTree]:

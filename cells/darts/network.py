@@ -23,7 +23,6 @@ from cells.darts.counts import SEPARABLE, SIZES, STEM
 from cells.darts.genotype import AVG_POOL, MAX_POOL, OPERATIONS, SEP_3, SKIP
 from cells.darts.space import EDGES, Darts
 from cells.initializers import INITIALIZERS, bias_init
-from cells.layers import unmeasured, untrained_norm
 from cells.rules import Outputs, Rules, Weights
 from ntkscore.grams import Images
 
@@ -116,7 +115,7 @@ def draw(space: Darts, key: PRNGKeyArray) -> Variables:
             size = SIZES[index]
             depthwise = drawn((place, index, k, 0), count, (size, size, 1, width))
             pointwise = drawn((place, index, k, 1), count, (1, 1, width, width))
-            norm = untrained_norm(*count, width)
+            norm = layers.untrained_norm(*count, width)
             return {"depthwise": {"kernel": depthwise}, "pointwise": {"kernel": pointwise} | norm}
 
         names = {index: PAIR[: len(rounds_of(index, 1))] for index in SIZES}
@@ -126,7 +125,7 @@ def draw(space: Darts, key: PRNGKeyArray) -> Variables:
         }
 
     def factorized(place: tuple, count: tuple[int, ...], before: int, width: int) -> dict:
-        return untrained_norm(*count, width) | {
+        return layers.untrained_norm(*count, width) | {
             name: {"kernel": drawn((*place, k), count, (1, 1, before, width // 2))}
             for k, name in enumerate(PAIR)
         }
@@ -138,7 +137,7 @@ def draw(space: Darts, key: PRNGKeyArray) -> Variables:
             for k, size in enumerate(rows)
             for kernel in [drawn((*place, k), (), (1, 1, size, width))]
         ]
-        return {"kernel": jnp.stack(kernels)} | untrained_norm(count, width)
+        return {"kernel": jnp.stack(kernels)} | layers.untrained_norm(count, width)
 
     stem, features = STEM * space.channels, NODES * (space.channels << 2)
     blocks: dict[str, Weights] = {}
@@ -171,7 +170,7 @@ def draw(space: Darts, key: PRNGKeyArray) -> Variables:
     classes = space.task.num_classes
     head = drawn((30,), (), (features, classes))
     bias = bias_init(space.init, features)(jax.random.fold_in(key, 31), (classes,), DTYPE)
-    params: dict[str, Weights] = {"stem": {"kernel": first} | untrained_norm(stem), **blocks}
+    params: dict[str, Weights] = {"stem": {"kernel": first} | layers.untrained_norm(stem), **blocks}
     params["head"] = {"kernel": head, "bias": bias}
-    statistics = unmeasured(params, ("pointwise", OPERATIONS[SEP_3]))
+    statistics = layers.unmeasured(params, ("pointwise", OPERATIONS[SEP_3]))
     return {"params": params, STATISTICS: statistics}

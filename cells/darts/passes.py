@@ -17,8 +17,8 @@ from cells.darts.forward import (
     Digits,
     Residuals,
     cell_outputs,
+    input_of,
     merged,
-    read_from,
     reduction_code,
     run,
     split,
@@ -203,7 +203,7 @@ def cell_pullback(
         cotangents = pull_edges(back, branches, cotangents, NODES + STEP * t, edges)
 
         def of_input(k: int, g: Array) -> tuple[Array, Visited]:
-            x = jnp.concatenate([merged(nodes, read_from(t, k)) for nodes in every])
+            x = jnp.concatenate([input_of(nodes, t, k) for nodes in every])
             return back.pull(Rules.relu_conv_norm, x, g, *of_inputs[k])
 
         of_first = jnp.zeros_like(last)

@@ -150,23 +150,15 @@ def write_state_dict(
 def load_state_dict(path: Path) -> dict[str, np.ndarray]:
     """The arrays of a state dict in an `.npz` file, or in one that PyTorch wrote.
 
-    Raises:
-        InputError: if the file holds none.
-    """
-    if path.suffix != ".npz":
-        return load_pth(path)
-    return load_npz(path, f"a state dict in {path}", "write it with numpy.savez")
-
-
-def load_pth(path: str | Path) -> dict[str, np.ndarray]:
-    """The arrays of a PyTorch `.pth` state dict.
-
     Args:
-        path: a file that holds a state dict, or a dict with one under `state_dict` or `model`.
+        path: a file of PyTorch holds a state dict, or a dict with one under `state_dict` or
+            `model`.
 
     Raises:
-        InputError: if PyTorch is not installed, or the file holds no state dict.
+        InputError: if the file holds none, or PyTorch, which it needs, is not installed.
     """
+    if path.suffix == ".npz":
+        return load_npz(path, f"a state dict in {path}", "write it with numpy.savez")
     try:
         import torch  # type: ignore[import-not-found]
     except ImportError as error:

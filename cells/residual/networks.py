@@ -79,11 +79,6 @@ class Skips:
         """Number of layers L, the first and the last included."""
         return len(self.pattern) + 2
 
-    @property
-    def indicators(self) -> np.ndarray:
-        """The skip indicators α_1 … α_{L−2}, int32."""
-        return np.array([int(bit) for bit in self.pattern], np.int32)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Residual(Space):
@@ -218,7 +213,7 @@ class Residual(Space):
 
     def encode(self, architecture: Skips) -> np.ndarray:
         """The skip indicators α_1 … α_{L−2}, int32."""
-        return architecture.indicators
+        return np.array([int(bit) for bit in architecture.pattern], np.int32)
 
     def draw(self, shape: tuple[str, ...], seed: int, dtype: Any) -> Weights:
         """Weights W_1 … W_L, as `sizes` has them; drawn in float32 whatever the dtype."""

@@ -18,7 +18,7 @@ from cells.cell_space import (
     bn_option,
     init_option,
 )
-from cells.costs import ConvGroup
+from cells.costs import IMAGE_CHANNELS, ConvGroup
 from cells.wideresnet.stages import STAGES, Stages
 from ntkscore.model import Passes
 from ntkscore.options import option
@@ -68,7 +68,15 @@ class WideResNet(StagedSpace):
 
     def convolutions(self, architecture: Stages) -> Iterator[ConvGroup]:
         """All convolutions, and at last the linear layer."""
-        return architecture.convolutions(self.channels)
+        yield ConvGroup(0, 9 * IMAGE_CHANNELS * self.channels)
+        stages = architecture.blocks(self.channels)
+        for stage, blocks in enumerate(stages):
+            for block in blocks:
+                seeing = (9 + block.projects) * block.before + 9 * block.after
+                normalised, layers = block.before + block.after, 2 + block.projects
+                yield ConvGroup(stage, seeing * block.after, normalised, layers)
+        width = stages[-1][-1].after
+        yield ConvGroup(3, width, width)
 
     def structure(self, architecture: Stages) -> dict[str, float]:
         """Layers, depth, receptive field, and the sum of the widening factors."""

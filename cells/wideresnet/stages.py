@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cells.costs import IMAGE_CHANNELS, ConvGroup
 from ntkscore.errors import InputError
 
 STAGES = 3
@@ -101,18 +100,6 @@ class Stages:
             stages.append([Block(before, after, stride), *[Block(after, after)] * (depth - 1)])
             before = after
         return stages
-
-    def convolutions(self, channels: int = 16) -> Iterator[ConvGroup]:
-        """All convolutions, for a stem of C = `channels` channels, and at last the linear layer."""
-        yield ConvGroup(0, 9 * IMAGE_CHANNELS * channels)
-        stages = self.blocks(channels)
-        for stage, blocks in enumerate(stages):
-            for block in blocks:
-                seeing = (9 + block.projects) * block.before + 9 * block.after
-                normalised, layers = block.before + block.after, 2 + block.projects
-                yield ConvGroup(stage, seeing * block.after, normalised, layers)
-        width = stages[-1][-1].after
-        yield ConvGroup(3, width, width)
 
     def structure(self) -> dict[str, float]:
         """Counts beside the costs and the layers.

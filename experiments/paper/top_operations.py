@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from cells.drawing import graph_of
+from cells.drawing import graphs_of
 from cells.nasbench201 import OPERATIONS, Cell
 from experiments.data import BENCHMARK, DATASET, OLDER
 from experiments.frame import Claim, Study, Within, exact, near
@@ -73,7 +73,7 @@ def figure(frame: pd.DataFrame) -> Figure:
     for (above, below), (training, part) in zip(axes.T, parts, strict=True):
         most = commonest(part)
         digits = "".join(str(OPERATIONS.index(operation)) for operation in most["operation"])
-        graph = graph_of(Cell.from_digits(digits))
+        (graph,) = graphs_of(Cell.from_digits(digits))
         edges = zip(graph.edges, most["count"], strict=True)
         named = tuple(e._replace(label=f"{e.label or 'none'}: {count}") for e, count in edges)
         title = f"training: {training} ({FIGURES[str(training)]})"

@@ -57,7 +57,7 @@ def infinite_ntk(
             f"{literal[0]} as printed, with which wide networks are linear or grow without bound",
             "choose activation_scaling='width'",
         )
-    alphas = skips.indicators.tolist()
+    alphas = space.encode(skips).tolist()
     if isinstance(space, ResidualConvolutional):
         variance = 1 / space.filter_size if space.hidden_variance == "1/(κm)" else 1.0
         return _kernel(points, alphas, names, space.filter_size, variance)

@@ -63,15 +63,15 @@ def shares(space: Residual, architecture: Skips | str) -> tuple[float, float]:
     first, *others = (ACTIVATIONS[name] for name in space.activations_of(skips))
     one = np.ones(())
     variance, means = moments(first, one, one, one)[0], hermite_coefficients(first, one, 1)[..., 0]
-    chain = 1.0
-    for alpha, sigma in zip(skips.indicators, others, strict=True):
+    alphas, chain = space.encode(skips), 1.0
+    for alpha, sigma in zip(alphas, others, strict=True):
         zeroth, slope = hermite_coefficients(sigma, variance, 2)
         chain *= alpha + (slope**2 / variance) / skips.layers**2
         product = moments(sigma, variance, variance, variance)[0]
         cross = 2 * alpha * zeroth * means / skips.layers
         means = zeroth / skips.layers + alpha * means
         variance = product / skips.layers**2 + alpha * variance + cross
-    return float(np.prod(skips.indicators)), float(chain)
+    return float(np.prod(alphas)), float(chain)
 
 
 def lower_bound(

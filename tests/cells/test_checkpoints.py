@@ -18,7 +18,7 @@ from tiny import refuses
 from cells.nasbench201 import SIZE, Cell
 from cells.nasbench201.checkpoints import (
     entries,
-    load_pth,
+    load_state_dict,
     read_state_dict,
     write_state_dict,
 )
@@ -236,7 +236,7 @@ def test_a_pth_file_is_read(key: str | None, tmp_path: Path, torch: Any) -> None
     state = random_state(cell)
     tensors = {name: torch.from_numpy(array.copy()) for name, array in state.items()}
     torch.save(tensors if key is None else {key: tensors, "epoch": 3}, tmp_path / "cell.pth")
-    read = read_state_dict(load_pth(tmp_path / "cell.pth"), cell, SMALL)
+    read = read_state_dict(load_state_dict(tmp_path / "cell.pth"), cell, SMALL)
     assert_equal_states(write_state_dict(read, cell, SMALL), state)
 
 
@@ -245,14 +245,14 @@ def test_a_pth_file_without_tensors_is_refused(content: Any, tmp_path: Path, tor
     path = tmp_path / "other.pth"
     torch.save(content, path)
     with refuses("AttributeError", expected=path, remedy="torch.save(network.state_dict(), path)"):
-        load_pth(path)
+        load_state_dict(path)
 
 
 def test_a_damaged_or_absent_pth_file_is_refused(tmp_path: Path, torch: Any) -> None:
     (tmp_path / "damaged.pth").write_bytes(b"not a state dict")
     for name in ("damaged.pth", "absent.pth"):
         with refuses(expected=tmp_path / name, remedy="torch.save(network.state_dict(), path)"):
-            load_pth(tmp_path / name)
+            load_state_dict(tmp_path / name)
 
 
 def test_a_pth_file_that_would_run_code_is_refused(tmp_path: Path, torch: Any) -> None:
@@ -262,11 +262,11 @@ def test_a_pth_file_that_would_run_code_is_refused(tmp_path: Path, torch: Any) -
 
     torch.save({"stem.0.weight": Trap()}, tmp_path / "trap.pth")
     with refuses(expected=tmp_path / "trap.pth", remedy="torch.save(network.state_dict(), path)"):
-        load_pth(tmp_path / "trap.pth")
+        load_state_dict(tmp_path / "trap.pth")
     assert not (tmp_path / "ran").exists()
 
 
 def test_without_pytorch_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with refuses("torch", expected="cell.pth", remedy=".npz"):
-        load_pth("cell.pth")
+        load_state_dict(Path("cell.pth"))
