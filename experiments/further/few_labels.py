@@ -188,7 +188,7 @@ def ways(scores: pd.DataFrame, space: Space) -> dict[str, Guess]:
     }.items():
         given[name] = Predictor(of_inputs[EVERYTHING], prior=order.of(scores).rank())
     found: dict[str, Guess] = {name: partial(by_process, one) for name, one in given.items()}
-    x = given[EVERYTHING].inputs.values.reindex(scores.index).to_numpy()
+    x = given[EVERYTHING].inputs.reindex(scores.index).to_numpy()
     for name, model in {
         "ridge regression": RidgeCV(np.logspace(-2, 4, 25)),
         "random forest": RandomForestRegressor(200, random_state=0),

@@ -7,7 +7,6 @@ all networks have in common, and one a squared exponential, for what holds nearb
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -38,68 +37,60 @@ MOVERS = 3
 """Inputs that are named for a prediction."""
 
 
-class Inputs(NamedTuple):
-    """What accuracies are predicted from.
+def inputs_of(columns: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
+    """What accuracies are predicted from, and a reason for each column that is no input.
 
-    Attributes:
-        values: a row per network and a column per input, of mean 0 and variance 1 but for what is
-            clipped; a quantity of one sign enters by its logarithm. Networks that lack more than
-            `MOST_FAILED` of the inputs are left out.
-        left_out: a reason for each column that is no input.
+    Args:
+        columns: measures and counts, a row per network. Left out are columns that are missing or
+            constant, or redundant with one before them, and networks that lack more than
+            `MOST_FAILED` of them.
+
+    Returns:
+        A row per network and a column per input, of mean 0 and variance 1 but for what is clipped;
+        a quantity of one sign enters by its logarithm. And the reasons.
+
+    Example:
+        >>> columns = pd.DataFrame({"params": [1.0, 2, 4], "flops": [10.0, 20, 40], "field": 3})
+        >>> inputs, left_out = inputs_of(columns)
+        >>> list(inputs), dict(left_out)
+        (['params'], {'flops': 'redundant: params', 'field': 'constant'})
     """
-
-    values: pd.DataFrame
-    left_out: pd.Series
-
-    @classmethod
-    def of(cls, columns: pd.DataFrame) -> "Inputs":
-        """Inputs from measures and counts, without those that are missing, constant or redundant.
-
-        Args:
-            columns: a row per network; of two redundant columns the first stays.
-
-        Example:
-            >>> columns = pd.DataFrame({"params": [1.0, 2, 4], "flops": [10.0, 20, 40], "field": 3})
-            >>> inputs = Inputs.of(columns)
-            >>> list(inputs.values), dict(inputs.left_out)
-            (['params'], {'flops': 'redundant: params', 'field': 'constant'})
-        """
-        columns = columns.set_axis([str(name) for name in columns], axis=1)
-        both = columns.columns, columns.index
-        if twice := [name for names in both for name in names[names.duplicated()]]:
-            raise InputError("each network and each input once", f"{twice[0]} twice", "drop one")
-        try:
-            columns = columns.astype(float)
-        except (ValueError, TypeError) as error:
-            raise InputError("numbers as inputs", error, "drop the column") from None
-        failed = ~np.isfinite(columns)
-        usual = failed.columns[failed.mean() <= MOST_FAILED]
-        columns = columns[failed[usual].mean(axis=1) <= MOST_FAILED]
-        kept: dict[str, np.ndarray] = {}
-        reasons: dict[str, str] = {}
-        for name in columns:
-            values = columns[name].to_numpy()
-            known = np.isfinite(values)
-            if (~known).mean() > MOST_MISSING or not len(known):
-                reasons[name] = f"missing for {(~known).sum()} of {len(known)} networks"
-                continue
-            values = _standardised(np.where(known, values, np.median(values[known])))
-            if values is None:
-                reasons[name] = "constant"
-                continue
-            others = np.array(list(kept.values())).reshape(-1, len(values))
-            same = np.abs(others @ values) / len(values) > REDUNDANT
-            if same.any():
-                reasons[name] = f"redundant: {list(kept)[int(same.argmax())]}"
-            else:
-                kept[name] = values
-        if not kept:
-            raise InputError(
-                "a measure or count that differs between networks",
-                f"none of {len(columns.columns)}",
-                "score more networks",
-            )
-        return cls(pd.DataFrame(kept, columns.index), pd.Series(reasons, dtype=str))
+    columns = columns.set_axis([str(name) for name in columns], axis=1)
+    both = columns.columns, columns.index
+    if twice := [name for names in both for name in names[names.duplicated()]]:
+        raise InputError("each network and each input once", f"{twice[0]} twice", "drop one")
+    try:
+        columns = columns.astype(float)
+    except (ValueError, TypeError) as error:
+        raise InputError("numbers as inputs", error, "drop the column") from None
+    failed = ~np.isfinite(columns)
+    usual = failed.columns[failed.mean() <= MOST_FAILED]
+    columns = columns[failed[usual].mean(axis=1) <= MOST_FAILED]
+    kept: dict[str, np.ndarray] = {}
+    reasons: dict[str, str] = {}
+    for name in columns:
+        values = columns[name].to_numpy()
+        known = np.isfinite(values)
+        if (~known).mean() > MOST_MISSING or not len(known):
+            reasons[name] = f"missing for {(~known).sum()} of {len(known)} networks"
+            continue
+        values = _standardised(np.where(known, values, np.median(values[known])))
+        if values is None:
+            reasons[name] = "constant"
+            continue
+        others = np.array(list(kept.values())).reshape(-1, len(values))
+        same = np.abs(others @ values) / len(values) > REDUNDANT
+        if same.any():
+            reasons[name] = f"redundant: {list(kept)[int(same.argmax())]}"
+        else:
+            kept[name] = values
+    if not kept:
+        raise InputError(
+            "a measure or count that differs between networks",
+            f"none of {len(columns.columns)}",
+            "score more networks",
+        )
+    return pd.DataFrame(kept, columns.index), pd.Series(reasons, dtype=str)
 
 
 def _standardised(
@@ -132,7 +123,7 @@ class Predictor:
 
     Attributes:
         networks: keys of all networks.
-        inputs: what it predicts from.
+        inputs, left_out: what it predicts from, and what it does not (`inputs_of`).
         prior: what the mean is linear in, by network, of mean 0 and variance 1; None for none.
         measured: the accuracies that it was told, by network.
         minimise: whether less is better of what it is told, as of errors.
@@ -165,16 +156,16 @@ class Predictor:
             minimise: whether less is better of what it will be told.
         """
         self.networks = scores.index
-        self.inputs = Inputs.of(scores)
+        self.inputs, self.left_out = inputs_of(scores)
         if isinstance(prior, str):
             if prior not in scores:
                 columns = ", ".join(map(str, scores))
                 raise InputError(f"a prior among {columns}", repr(prior), "name one of these")
             prior = scores[prior].rank()
-        self.prior = None if prior is None else _followed(prior, self.inputs.values.index)
+        self.prior = None if prior is None else _followed(prior, self.inputs.index)
         self.measured = pd.Series(index=scores.index[:0], dtype=float)
         self.minimise = minimise
-        x = self.inputs.values.to_numpy() / np.sqrt(self.inputs.values.shape[1])
+        x = self.inputs.to_numpy() / np.sqrt(self.inputs.shape[1])
         self._x = np.column_stack([np.zeros(len(x)) if self.prior is None else self.prior, x])
 
     @property
@@ -212,7 +203,7 @@ class Predictor:
         again = np.hypot(deviation, self._process.noise * self._process.scale)
         reach = norm.ppf((1 + COVERAGE) / 2) * again
         columns = {"mean": mean, "low": mean - reach, "high": mean + reach}
-        frame = pd.DataFrame(columns, self.inputs.values.index).reindex(self.networks)
+        frame = pd.DataFrame(columns, self.inputs.index).reindex(self.networks)
         return frame.assign(measured=self.measured.reindex(frame.index))
 
     def moved_by(self, networks: Sequence[Hashable]) -> pd.DataFrame:
@@ -224,12 +215,12 @@ class Predictor:
         """
         self._known(networks)
         process = self._process
-        columns = {str(name): [place] for place, name in enumerate(self.inputs.values, 1)}
+        columns = {str(name): [place] for place, name in enumerate(self.inputs, 1)}
         if self.prior is not None:
             columns.setdefault(str(self.prior.name), []).append(0)
         if not len(networks):
             return pd.DataFrame(columns=[*columns], dtype=float)
-        places = self.inputs.values.index.get_indexer(pd.Index(list(networks), dtype=object))
+        places = self.inputs.index.get_indexer(pd.Index(list(networks), dtype=object))
         x = self._x[places]
         moved = np.empty((len(x), len(columns)))
         with one_thread():
@@ -257,7 +248,7 @@ class Predictor:
         """
         if count < 1:
             raise InputError("at least one network to ask for", count, "ask for one")
-        index = self.inputs.values.index
+        index = self.inputs.index
         self._known(pending)
         begun = index.get_indexer([key for key in pending if key not in self.measured.index])
         begun = begun[begun >= 0]
@@ -274,7 +265,7 @@ class Predictor:
 
     def _told(self) -> pd.Series:
         """The measured accuracies of the networks that have inputs."""
-        return self.measured[self.measured.index.isin(self.inputs.values.index)]
+        return self.measured[self.measured.index.isin(self.inputs.index)]
 
     def _known(self, networks: Collection[Hashable]) -> None:
         """Refuse what is none of the networks."""
@@ -332,7 +323,7 @@ class Predictor:
                 f"{told.iloc[0]:g} for all {len(told)} networks",
                 "train other networks",
             )
-        x = self._x[self.inputs.values.index.get_indexer(told.index)]
+        x = self._x[self.inputs.index.get_indexer(told.index)]
         with one_thread():
             return Process.fitted(x, told.to_numpy())
 

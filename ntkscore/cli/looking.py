@@ -153,14 +153,14 @@ def predict(
     if top is None and format is Format.table and not suggest and not beside:
         top = 20
     frame = campaign.frame(suggest or 0, top, beside)
-    inputs, told = campaign.predictor.inputs, len(campaign.predictor.measured)
+    predictor, told = campaign.predictor, len(campaign.predictor.measured)
     note = (
-        f"from {told} accuracies and {inputs.values.shape[1]} measures and counts, "
-        f"starting from {campaign.predictor.follows}; "
-        f"{len(inputs.left_out)} more were constant, redundant or missing; low and high: 90 % of "
-        "measured accuracies should lie between them"
+        f"from {told} accuracies and {predictor.inputs.shape[1]} measures and counts, "
+        f"starting from {predictor.follows}; "
+        f"{len(predictor.left_out)} more were constant, redundant or missing; low and high: "
+        "90 % of measured accuracies should lie between them"
     )
-    if failed := len(campaign.predictor.networks) - len(inputs.values):
+    if failed := len(predictor.networks) - len(predictor.inputs):
         note += f"; {failed} networks most of whose measures failed have no prediction"
     if campaign.unknown:
         note += f"; {campaign.unknown} accuracies are of networks that are not in {directory}"

@@ -101,7 +101,7 @@ class FewTrainings:
                 "beside the wrong names",
                 "choose another folder",
             )
-        known = {str(key): key for key in self.predictor.inputs.values.index}
+        known = {str(key): key for key in self.predictor.inputs.index}
         found = []
         for place, name in enumerate(names):
             if name not in known:

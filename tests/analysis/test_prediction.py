@@ -11,7 +11,7 @@ from tiny import invoke, refused, refuses
 
 import ntkscore
 from cells.nasbench201 import Cell
-from ntkscore.analysis.prediction import FEWEST, Inputs, Predictor
+from ntkscore.analysis.prediction import FEWEST, Predictor, inputs_of
 from ntkscore.analysis.process import WITHOUT_MEAN, Process
 from ntkscore.cli.display import Format, print_frame
 from ntkscore.results import ResultSet
@@ -46,7 +46,7 @@ def covariance(predictor: Predictor, a: np.ndarray, b: np.ndarray) -> np.ndarray
 def test_is_the_posterior_of_a_gaussian_process() -> None:
     predictor, accuracy = told(20)
     noise = settings(predictor)[3] * np.eye(20)
-    x = predictor.inputs.values.to_numpy() / 2  # of four inputs
+    x = predictor.inputs.to_numpy() / 2  # of four inputs
     y = accuracy[:20].to_numpy()
     inverse = np.linalg.inv(covariance(predictor, x[:20], x[:20]) + noise)
     across = covariance(predictor, x, x[:20])
@@ -63,7 +63,7 @@ def test_is_the_posterior_of_a_gaussian_process() -> None:
 def test_settings_have_the_largest_posterior_density() -> None:
     """No step away from the fitted settings is better, by the formula with a plain determinant."""
     predictor, accuracy = told(20)
-    x = predictor.inputs.values.to_numpy()[:20] / 2
+    x = predictor.inputs.to_numpy()[:20] / 2
     z = (accuracy[:20] - accuracy[:20].mean()) / accuracy[:20].std(ddof=0)
     squares = ((x[:, None] - x[None]) ** 2).sum(-1)
 
@@ -82,7 +82,7 @@ def test_settings_have_the_largest_posterior_density() -> None:
 
 def test_the_surprise_has_its_gradient() -> None:
     predictor, accuracy = told(20)
-    x = np.column_stack([predictor.inputs.values["a"], predictor._x[:, 1:]])[:20]
+    x = np.column_stack([predictor.inputs["a"], predictor._x[:, 1:]])[:20]
     start, y = np.array([-1.0, -0.5, 0.3, -1.2]), accuracy[:20].to_numpy()
 
     def surprise(settings: np.ndarray) -> float:
@@ -101,7 +101,7 @@ def test_a_prior_is_one_more_term_of_the_covariance() -> None:
     predictor.tell(accuracy[:20])
     m = predictor.prior.to_numpy()
     assert m.mean() == pytest.approx(0) and m.std() == pytest.approx(1)
-    x, y = predictor.inputs.values.to_numpy() / 2, accuracy[:20].to_numpy()
+    x, y = predictor.inputs.to_numpy() / 2, accuracy[:20].to_numpy()
     (*_, noise), seen = settings(predictor), slice(20)
     within = covariance(predictor, x[seen], x[seen]) + np.outer(m[seen], m[seen]) + 1
     across = covariance(predictor, x, x[seen]) + np.outer(m, m[seen]) + 1
@@ -189,7 +189,7 @@ def test_the_next_of_a_batch_believes_the_one_before() -> None:
     predictor, _ = told(20)
     first, second = predictor.ask(2)
     means = predictor.predict()["mean"]
-    x, (*_, noise) = predictor.inputs.values.to_numpy() / 2, settings(predictor)
+    x, (*_, noise) = predictor.inputs.to_numpy() / 2, settings(predictor)
     seen = [*range(20), first]
     y = np.array([*predictor.measured[:20], means[first]])
     shift, scale = predictor.measured.mean(), predictor.measured.std(ddof=0)
@@ -223,7 +223,7 @@ def test_before_enough_is_told_networks_lie_apart() -> None:
     frame, accuracy = scored()
     predictor = Predictor(frame)
     apart = predictor.ask(4)
-    x = predictor.inputs.values.to_numpy()
+    x = predictor.inputs.to_numpy()
     near = min(np.linalg.norm(x[i] - x[j]) for i in apart for j in apart if i != j)
     drawn = [np.random.default_rng(i).choice(80, 4, False) for i in range(200)]
     random = [min(np.linalg.norm(x[i] - x[j]) for i in d for j in d if i != j) for d in drawn]
@@ -262,7 +262,7 @@ def test_finds_the_best_sooner_than_chance() -> None:
 def test_inputs_move_what_depends_on_them() -> None:
     predictor, _ = told(40)
     moved = predictor.moved_by([50, 51, 52])
-    means, x = predictor.predict()["mean"], predictor.inputs.values
+    means, x = predictor.predict()["mean"], predictor.inputs
     assert list(moved.columns) == list(x.columns) and list(moved.index) == [50, 51, 52]
     assert (moved[["a", "b"]].abs().sum(axis=1) > 3 * moved[["c", "d"]].abs().sum(axis=1)).all()
     without = x.copy()
@@ -288,18 +288,18 @@ def test_inputs_are_left_out_for_a_reason() -> None:
     frame = pd.DataFrame({"params": size, "flops": 3 * size**2, "same": 1.0, "failed": np.nan})
     frame["few"] = rng.normal(size=50)
     frame.loc[0, "few"] = np.inf
-    inputs = Inputs.of(frame)
-    assert dict(inputs.left_out) == {
+    inputs, left_out = inputs_of(frame)
+    assert dict(left_out) == {
         "flops": "redundant: params",
         "same": "constant",
         "failed": "missing for 50 of 50 networks",
     }
-    assert list(inputs.values) == ["params", "few"]
-    assert inputs.values.to_numpy().mean(0) == pytest.approx([0, 0], abs=1e-12)
-    assert inputs.values.to_numpy().std(0) == pytest.approx([1, 1])
-    assert np.corrcoef(np.log(size), inputs.values["params"])[0, 1] == pytest.approx(1)
+    assert list(inputs) == ["params", "few"]
+    assert inputs.to_numpy().mean(0) == pytest.approx([0, 0], abs=1e-12)
+    assert inputs.to_numpy().std(0) == pytest.approx([1, 1])
+    assert np.corrcoef(np.log(size), inputs["params"])[0, 1] == pytest.approx(1)
     # As a network in the middle; another's number would say more than is known.
-    assert inputs.values["few"][0] == pytest.approx(inputs.values["few"][1:].median(), abs=0.05)
+    assert inputs["few"][0] == pytest.approx(inputs["few"][1:].median(), abs=0.05)
 
 
 def test_a_run_is_predicted_from_its_order_and_what_is_known(tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ def test_nothing_is_predicted_where_most_measures_failed() -> None:
 
 def test_a_network_far_away_is_clipped() -> None:
     values = np.r_[np.random.default_rng(0).normal(size=500), 1e6, -1e6]
-    assert np.abs(Inputs.of(pd.DataFrame({"a": values})).values["a"]).max() <= 5
+    assert np.abs(inputs_of(pd.DataFrame({"a": values}))[0]["a"]).max() <= 5
 
 
 def test_refuses_what_it_cannot_predict_from() -> None:
@@ -382,7 +382,7 @@ def test_refuses_what_it_cannot_predict_from() -> None:
             Predictor(twice)
     with refuses("text", expected="inputs"):
         Predictor(frame.assign(d="text"))
-    assert list(Predictor(frame.set_axis(range(4), axis=1)).inputs.values) == ["0", "1", "2", "3"]
+    assert list(Predictor(frame.set_axis(range(4), axis=1)).inputs) == ["0", "1", "2", "3"]
     with refuses("none", 1):
         Predictor(pd.DataFrame({"a": [1, 1]}))
 
