@@ -18,7 +18,7 @@ from tiny import refuses
 
 import ntkscore
 from cells.nasbench201 import NASBench201
-from cells.nasbench201.parity import Reference, load_parity, sizes_of
+from cells.nasbench201.parity import load_parity, reference_of, sizes_of
 from ntkscore import bridges
 from ntkscore.trace.passes import TracedPasses
 
@@ -117,8 +117,9 @@ def test_a_cell_of_the_benchmark_is_the_same_from_either_library(
     from experiments.tools import torch_reference
 
     arrays = load_parity(data_dir / "parity" / "cell_01462_c4_n1.npz")
-    reference = Reference.of(NASBench201, arrays, np.float64)
+    reference = reference_of(NASBench201, arrays, np.float64)
     space = NASBench201(**sizes_of(arrays))
+    cell = space.parse(str(arrays["arch_str"]))
 
     class Normalized(nn.Module):
         def __init__(self) -> None:
@@ -127,7 +128,7 @@ def test_a_cell_of_the_benchmark_is_the_same_from_either_library(
                 [space.task.mean, space.task.std], dtype=torch.float64
             )[:, :, None, None]
             self.network = torch_reference.TorchNetwork(
-                reference.cell, space.channels, space.cells_per_stage, space.task.num_classes
+                cell, space.channels, space.cells_per_stage, space.task.num_classes
             )
 
         def normalized(self, x: Any) -> Any:

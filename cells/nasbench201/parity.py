@@ -5,20 +5,20 @@ logits, gradients, attacked images and kernels.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from attacks.lazy import PyTree, jax, jnp
+from cells.cell_space import Variables
 from cells.nasbench201.cell import Cell
 from cells.nasbench201.space import NASBench201
 from ntkscore.data.datasets import DATASETS
 from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.results.checkpoints import load_npz
-from ntkscore.verify import reference
+from ntkscore.verify.reference import ARRAYS, KERNELS, Reference
 
 
 def load_parity(path: str | Path) -> dict[str, np.ndarray]:
@@ -29,8 +29,8 @@ def load_parity(path: str | Path) -> dict[str, np.ndarray]:
     """
     expected = f"a parity file (.npz) at {path}"
     arrays = load_npz(path, expected, "check the path, or get the file again")
-    needed = {"arch_str", "channels", "cells_per_stage", "num_classes", *reference.ARRAYS}
-    needed |= reference.KERNELS.keys()
+    needed = {"arch_str", "channels", "cells_per_stage", "num_classes", *ARRAYS}
+    needed |= KERNELS.keys()
     if missing := sorted(needed - arrays.keys()):
         raise InputError(
             f"the array {missing[0]!r} in the parity file {path}",
@@ -46,40 +46,30 @@ def sizes_of(arrays: Mapping[str, np.ndarray]) -> dict[str, PyTree]:
     return {"task": task, **{name: int(arrays[name]) for name in ("channels", "cells_per_stage")}}
 
 
-@dataclass(frozen=True)
-class Reference(reference.Reference):
-    """A parity file with its cell, and its network's variables from the file's weights.
+def network_in(arrays: Mapping[str, np.ndarray]) -> tuple[Cell, Variables]:
+    """The cell of a parity file; and its weights, with statistics that nothing has measured."""
+    from cells.nasbench201.checkpoints import read_state_dict  # which imports JAX
 
-    Attributes:
-        space: NAS-Bench-201's class.
-        cell: of the file.
-        variables: the weights, and statistics that nothing has measured.
-    """
+    cell = Cell.parse(str(arrays["arch_str"]))
+    state = {
+        name.removeprefix("state_dict/"): value
+        for name, value in arrays.items()
+        if name.startswith("state_dict/")
+    }
+    return cell, read_state_dict(state, cell, NASBench201(**sizes_of(arrays)))
 
-    space: type[NASBench201]
-    cell: Cell
-    variables: Mapping[str, PyTree]
 
-    @classmethod
-    def of(
-        cls, space: type[NASBench201], arrays: Mapping[str, np.ndarray], dtype: DTypeLike
-    ) -> "Reference":
-        """The reference in this precision, which must be enabled in JAX."""
-        from cells.nasbench201.checkpoints import read_state_dict  # which imports JAX
+def reference_of(
+    space_class: type[NASBench201], arrays: Mapping[str, np.ndarray], dtype: DTypeLike
+) -> Reference:
+    """A parity file as a reference in this precision, which must be enabled in JAX."""
+    cell, variables = network_in(arrays)
+    cast = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), variables)
 
-        cell = Cell.parse(str(arrays["arch_str"]))
-        state = {
-            name.removeprefix("state_dict/"): value
-            for name, value in arrays.items()
-            if name.startswith("state_dict/")
-        }
-        variables = read_state_dict(state, cell, space(**sizes_of(arrays)))
-        cast = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), variables)
-        return cls(arrays, dtype, space, cell, cast)
+    def model(bn: str = "calibrated") -> Model:
+        space = space_class(**sizes_of(arrays), bn=bn)
+        code, own = jnp.asarray(space.encode(cell)), jax.tree.map(jnp.asarray, cast)
+        return space.model((), own, code, found.images)
 
-    def model(self, bn: str = "calibrated") -> Model:
-        """The network in a normalisation mode, with statistics of the file's clean images."""
-        variables = jax.tree.map(jnp.asarray, dict(self.variables))
-        space = self.space(**sizes_of(self.arrays), bn=bn)
-        code = jnp.asarray(space.encode(self.cell))
-        return space.model((), variables, code, self.images)
+    found = Reference(arrays, dtype, model)
+    return found

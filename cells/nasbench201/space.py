@@ -23,6 +23,7 @@ from ntkscore.options import option
 
 if TYPE_CHECKING:
     from cells.nasbench201 import checkpoints, parity
+    from ntkscore.verify.reference import Reference
 else:  # These import JAX.
     checkpoints = Lazy("cells.nasbench201.checkpoints")
     parity = Lazy("cells.nasbench201.parity")
@@ -167,9 +168,9 @@ class NASBench201(CellSpace):
         np.savez(path, **state)
 
     @classmethod
-    def reference(cls, path: Path) -> "Callable[[DTypeLike], parity.Reference]":
+    def reference(cls, path: Path) -> "Callable[[DTypeLike], Reference]":
         """The reference values of a parity file."""
-        return partial(parity.Reference.of, cls, parity.load_parity(path))
+        return partial(parity.reference_of, cls, parity.load_parity(path))
 
     def memory(self, shape: Hashable, points: int, width: int) -> int:
         """Bytes for one network, estimated from the residuals of its passes."""

@@ -1,7 +1,6 @@
 """What a network's float64 reference values are: images, attacked ones, and kernels by name."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,15 +22,18 @@ ARRAYS = ("images", "labels", "input_grad", "fgsm_8", "fgsm_8_twice", "pgd7_8", 
 
 
 @dataclass(frozen=True)
-class Reference(ABC):
-    """Independent results in float64 by name, with images in grey levels, and their network."""
+class Reference:
+    """Independent results in float64 by name, with images in grey levels, and their network.
+
+    Attributes:
+        dtype: to compare in.
+        model: the network in a normalisation mode, `calibrated` if none is named, with statistics
+            of the clean images.
+    """
 
     arrays: Mapping[str, np.ndarray]
     dtype: Any
-
-    @abstractmethod
-    def model(self, bn: str = "calibrated") -> Model:
-        """The network in a normalisation mode, with statistics of the clean images."""
+    model: Callable[..., Model]
 
     @property
     def images(self) -> Array:

@@ -17,7 +17,7 @@ from tiny import refuses
 
 from cells.initializers import INITIALIZERS, bias_init, gain
 from cells.nasbench201.network import STATISTICS, abstract_variables
-from cells.nasbench201.parity import Reference, load_parity
+from cells.nasbench201.parity import load_parity, network_in, reference_of
 from cells.nasbench201.space import NASBench201
 from cells.normalization import NORMALIZATIONS, Normalization
 from ntkscore import Task
@@ -249,17 +249,16 @@ CIFAR10 = Task(
 )
 def test_reference_kernels(data_dir, name: str) -> None:
     content = load_parity(data_dir / "parity" / f"{name}.npz")
-    reference, channels = Reference.of(NASBench201, content, jnp.float32), int(content["channels"])
-    run, cell, labels = reference_programs(channels), digits(reference.cell), reference.labels
+    reference, channels = reference_of(NASBench201, content, jnp.float32), int(content["channels"])
+    known, variables = network_in(content)
+    run, cell, labels = reference_programs(channels), digits(known), reference.labels
     n, images = len(labels), reference.images
-    parts = run.parts(reference.variables, images, reference.stack, jnp.tile(labels, 3), cell)
+    parts = run.parts(variables, images, reference.stack, jnp.tile(labels, 3), cell)
     by_output = dict(zip(OUTPUTS, parts, strict=True))
     got = {"ntk_sum_all_stack": total(by_output["sum"], "all")[0]}
     for key, (output, parameters) in KERNELS.items():
         got[key] = total(by_output[output], parameters)[0, :n, :n]
     if channels == 4:  # of one width, because it takes long to compile
-        got["ntk_sum_weights_bn_batch_coupled"] = run.coupled(
-            reference.variables, images, labels, cell
-        )
+        got["ntk_sum_weights_bn_batch_coupled"] = run.coupled(variables, images, labels, cell)
     errors = {key: error(value, content[key]) for key, value in got.items()}
     assert {key: value for key, value in errors.items() if value > 1e-3} == {}

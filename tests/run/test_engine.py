@@ -16,7 +16,7 @@ from tiny import IMAGES, RESIDUAL, RESIDUAL_OPTIONS, SPACE, refuses, rows_in, sc
 import ntkscore
 import ntkscore.run.scorer as scorer_module
 from cells.nasbench201 import Cell, NASBench201
-from cells.nasbench201.parity import Reference, load_parity, sizes_of
+from cells.nasbench201.parity import load_parity, network_in, sizes_of
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet
 from ntkscore.kernels import joint
@@ -247,13 +247,13 @@ def test_parity_holds_through_the_engine(data_dir: Path) -> None:
     """Two cells in one call: the file's kernel, attacks included, from the engine's program."""
     arrays = load_parity(data_dir / "parity" / "cell_01462_c4_n1.npz")
     with jax.enable_x64(True):
-        reference = Reference.of(NASBench201, arrays, np.float64)
+        cell, variables = network_in(arrays)
+        variables = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), variables)
     plan = Plan(tuple(jax.local_devices()[:1]), 1, 2)
     scorer = Scorer(NASBench201(**sizes_of(arrays)), Config(x64=True), plan)
     batch = scorer.batch(arrays["images"] / 255, arrays["labels"], 0)
     with jax.enable_x64(True):
-        batch = replace(batch, variables=jax.tree.map(np.asarray, dict(reference.variables)))
-        stacks = scorer.start([reference.cell, Cell(7)], batch).stacks
+        stacks = scorer.start([cell, Cell(7)], replace(batch, variables=variables)).stacks
     assert relative_error(stacks.gram[0, 0], arrays["ntk_sum_all_stack"]) < 1e-6
 
 
