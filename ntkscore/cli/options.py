@@ -173,14 +173,17 @@ PANELS: dict[Any, str] = {Config: SCORING, Drawn: SCORING, Recipe: TRAINING, Spa
 
 
 def select(
-    scoring: "Scoring", networks: Sequence[str], table: Path | None, seed: int
+    scoring: "Scoring", networks: Sequence[str], table: Path | None
 ) -> tuple[Architecture, ...]:
-    """The networks that a command line names; a Python file alone stands for all of its own."""
+    """The networks that a command line names; a Python file alone stands for all of its own.
+
+    The first seed chooses those that are drawn at random.
+    """
     from ntkscore.data.tables import load_table
 
     accuracies = None if table is None else load_table(table, scoring.data.name)
     named = [word for word in networks if not is_file(word)] or ["all"]
-    return scoring.select(",".join(named), accuracies, seed)
+    return scoring.select(",".join(named), accuracies, scoring.seeds[0])
 
 
 def bounds_of(texts: Sequence[str] | None) -> dict[str, float]:

@@ -80,7 +80,7 @@ def fits(
     # The plugins of devices that are not at hand would otherwise be started, and complain.
     jax.config.update("jax_platforms", "cpu")
     scoring = drawn.scoring(config, space)
-    chosen = o.select(scoring, networks, table, drawn.seed)
+    chosen = o.select(scoring, networks, table)
     how = {"space": scoring.space, "seeds": scoring.seeds, "batch": batch}
     with stderr.status(f"compiling for {target}"):
         frame = ntkscore.fits(target, chosen, scoring.data, config, **how)
@@ -124,7 +124,7 @@ def measure_latency(
 
         jax.config.update("jax_platforms", "cpu")
     scoring = Scoring.of(ntkscore.load_images(data, data_dir), space=space)
-    chosen = o.select(scoring, networks, table, 0)
+    chosen = o.select(scoring, networks, table)
     stop = nullcontext() if out is None else interruptible(lambda: f"what was timed is in {out}")
     with stop, stderr.status("compiling") as status:
         frame = ntkscore.measure_latency(

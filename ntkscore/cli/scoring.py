@@ -69,7 +69,7 @@ def score(
             )
         leave_devices()  # before networks of a file are made
     scoring = drawn.scoring(config, space)
-    chosen = o.select(scoring, networks, table, drawn.seed)
+    chosen = o.select(scoring, networks, table)
     if out is not None:
         own = space_name if space_name not in SPACES else None
         _score_into(out, scoring, chosen, batch, scheduler, networks, own, format)

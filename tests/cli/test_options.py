@@ -18,7 +18,7 @@ from cells.residual import Residual, ResidualConvolutional
 from cells.timm import Timm
 from cells.wideresnet import WideResNet
 from ntkscore.cli.app import app
-from ntkscore.cli.options import Drawn, flag_of, registered
+from ntkscore.cli.options import Drawn, flag_of, registered, select
 from ntkscore.config import Config
 from ntkscore.measures import MEASURES
 from ntkscore.options import option, options
@@ -45,6 +45,12 @@ def test_every_field_is_an_option(name: str, cls: type, space: type[Space]) -> N
 def test_the_packages_of_cells_declare_the_spaces_that_have_names() -> None:
     ours = {Darts, NASBench201, Residual, ResidualConvolutional, Timm, WideResNet}
     assert set(SPACES.values()) == ours == {SPACES[space.name] for space in ours}
+
+
+def test_the_first_seed_chooses_random_networks() -> None:
+    scoring = Drawn(seed=3, seeds=2).scoring(Config(), Residual(depth=10))
+    chosen = select(scoring, ["random:4"], None)
+    assert chosen == scoring.select("random:4", seed=3) != scoring.select("random:4", seed=0)
 
 
 @dataclass(frozen=True, kw_only=True)
