@@ -146,7 +146,7 @@ def entries(a: Array, axis: int, count: int, starts: Sequence[int], step: int = 
         >>> [each.tolist() for each in entries(jnp.arange(1, 4), 0, 3, (-1, 0, 1))]
         [[0, 1, 2], [1, 2, 3], [2, 3, 0]]
     """
-    last = step * (count - 1) + 1
+    last = max(step * (count - 1) + 1, 0)
     widths = [(0, 0, 0)] * a.ndim
     widths[axis] = (-min(starts), max(starts) + last - a.shape[axis], 0)
     a = lax.pad(a, jnp.zeros((), a.dtype), widths)
@@ -265,7 +265,7 @@ def has_small_products(kernel: Sequence[int], window: Window) -> bool:
         [False, True]
     """
     *size, inputs, outputs = kernel
-    if window.groups > 1 or max(window.lhs_dilation) > 1 or not 1 < prod(size) <= MOST_PLACES:
+    if not 1 < prod(size) <= MOST_PLACES or window.groups > 1 or max(window.lhs_dilation) > 1:
         return False
     return prod(size) * inputs <= LARGER * max(prod(window.strides) * inputs, outputs)
 
@@ -325,6 +325,6 @@ def product_of_patches(
     for side in reversed(range(len(size))):
         starts = [k * gaps[side] - padding[side][0] for k in range(size[side])]
         room = x.shape[side + 1] + padding[side][1] - starts[-1]
-        count = (room - 1) // strides[side] + 1
+        count = max((room - 1) // strides[side] + 1, 0)
         x = jnp.concatenate(entries(x, side + 1, count, starts, strides[side]), -1)
     return jnp.matmul(x, kernel.reshape(-1, outputs), precision=precision)

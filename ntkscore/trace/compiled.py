@@ -22,7 +22,7 @@ from ntkscore.trace.activations import fitting
 from ntkscore.trace.blocks import BlockPasses, Blocks
 from ntkscore.trace.layouts import fast_gradients
 from ntkscore.trace.passes import TracedPasses
-from ntkscore.trace.program import Program, Value
+from ntkscore.trace.program import NotAlone, Program, Value
 
 DEFAULT_MEMORY = 4 * 2**30
 """Bytes, where a device does not say how many it has."""
@@ -54,8 +54,8 @@ def _block_passes(apply: Callable[..., Logits], form: Form, point: Any, memory: 
 
 def forget_passes() -> None:
     """Let go of the passes of networks, and so of their compiled programs."""
-    _block_passes.cache_clear()
-    _piece.cache_clear()
+    for kept in (_block_passes, _piece, _logits_of):
+        kept.cache_clear()
 
 
 def in_pieces(passes: Passes | None) -> bool:
@@ -139,7 +139,10 @@ def logits_of(model: Model, point: Any) -> Callable[[PyTree, Points], Logits]:
 def _logits_of(
     apply: Callable[..., Logits], form: Form, shape: tuple[int, ...], dtype: Any
 ) -> Callable[[PyTree, Points], Logits]:
-    program = Program(apply, of_form(form), jax.ShapeDtypeStruct(shape, dtype))
+    try:
+        program = Program(apply, of_form(form), jax.ShapeDtypeStruct(shape, dtype))
+    except NotAlone:  # it has passes of its own, and takes several points only
+        return apply
     fast, last = fast_gradients(program), program.logits
     if not fast or not isinstance(last, Value):
         return apply

@@ -70,9 +70,10 @@ class Site(NamedTuple):
             return pullback(cotangents)[0]
 
         of_outputs = [cotangents[each] for each in self.outputs]
-        count = len(of_outputs[0])
         inputs = [
-            points[each] if each in self.read else jnp.zeros((count, *each.shape), each.dtype)
+            points[each]
+            if each in self.read
+            else jnp.zeros((len(of_outputs[0]), *each.shape), each.dtype)
             for each in self.points
         ]
         return jax.vmap(one)(inputs, of_outputs)

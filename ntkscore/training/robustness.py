@@ -213,10 +213,10 @@ class Subject(NamedTuple):
             logits = lambda *given: function(*given)  # noqa: E731
         else:
             model, classes = as_it_is_now(model, some)
-            if model.passes is None:  # a space's own networks say whether they are coupled
+            logits = logits_of(model, jax.ShapeDtypeStruct(some.shape[1:], own))
+            if model.passes is None or logits is not model.apply:
                 alone = jitted(model.apply)(model.params, some[:1])
                 check_coupling(model.apply, model.params, alone, some)
-            logits = logits_of(model, jax.ShapeDtypeStruct(some.shape[1:], own))
         check_classes(classes)
         check_labels(labels, len(images), classes)
 

@@ -182,8 +182,8 @@ def test_a_trained_network_loses_as_many_images(
             right = (network(attacked).argmax(1) == y).numpy()
         found = attack_all(apply, weights, images, y.numpy(), {name: attack}, batch=100)
         assert abs(found.right[name].sum() - right.sum()) <= 2, name
-        # Of 300 queries in ℓ2 a tenth of the images falls; the others take more.
-        assert 0 < right.mean() < 0.95 * found.right["clean"].mean()
+        most = 0.95 if (name, norm) == ("square", "l2") else 0.9
+        assert 0 < right.mean() < most * found.right["clean"].mean()
         left &= right
     together = attack_all(apply, weights, images, y.numpy(), each, batch=100)
     assert together.right["square"].sum() <= left.sum() + 1

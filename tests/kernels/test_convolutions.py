@@ -65,6 +65,12 @@ def test_a_convolution_and_its_gradient_are_those_of_jax(double: None, name: str
         assert error(product_of_patches(x, kernel, window), y) < EXACT
 
 
+def test_a_product_of_patches_may_have_no_output() -> None:
+    for window in (Window.square(1), Window.square(1, 2)):
+        y = product_of_patches(jnp.ones((1, 1, 2, 3)), jnp.ones((3, 3, 3, 16)), window)
+        assert y.shape == (1, 0, 0, 16)
+
+
 def channels_first(weights: dict[str, Array], x: Array) -> Array:
     """A network as PyTorch has it: the channels before the sides."""
     x = x.transpose(0, 3, 1, 2)

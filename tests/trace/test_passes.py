@@ -356,6 +356,12 @@ def alone_and_unused(w: Any, x: Array) -> Array:
     return head(x @ w["kernel"]) + jnp.sum(w["alone"]) * 0 + x[:, :1]
 
 
+def threshold(w: Any, x: Array) -> Array:
+    """A weight in a comparison, which has no gradient."""
+    y = x @ w["kernel"]
+    return jnp.where(y > w["least"], y, 0.1 * y) @ w["out"]
+
+
 def bias_of_logits(w: Any, x: Array) -> Array:
     """Weights that are added to the logits, and to another weight."""
     return head(x @ w["kernel"]) + (w["bias"] + w["shift"] * w["bias"])
@@ -490,6 +496,7 @@ CASES: dict[str, Case] = {
     "unused leaves": Case(
         alone_and_unused, {"kernel": (6, 4), "dead": (6, 2), "alone": (3,), "unused": (2,)}, (6,)
     ),
+    "threshold": Case(threshold, {"kernel": (6, 4), "least": (4,), "out": (4, 3)}, (6,)),
     "bias of logits": Case(bias_of_logits, {"kernel": (6, 4), "bias": (3,), "shift": (3,)}, (6,)),
     "low rank": Case(low_rank, {"kernel": (6, 4), "down": (6, 2), "up": (2, 4)}, (6,)),
     "hypernetwork": Case(hypernetwork, {"kernel": (6, 24)}, (6,)),
