@@ -71,6 +71,12 @@ def test_a_product_of_patches_may_have_no_output() -> None:
         assert y.shape == (1, 0, 0, 16)
 
 
+def test_a_network_that_takes_no_single_point_keeps_its_function() -> None:
+    apply = lambda w, x: jnp.squeeze(convolve(x, w, Window.square(3)).mean((1, 2)))  # noqa: E731
+    model = Model(apply, jnp.ones((3, 3, 3, 2)))
+    assert logits_of(model, jnp.ones((4, 4, 3))) is apply
+
+
 def channels_first(weights: dict[str, Array], x: Array) -> Array:
     """A network as PyTorch has it: the channels before the sides."""
     x = x.transpose(0, 3, 1, 2)

@@ -14,9 +14,10 @@ import typer
 from pyautoattack.autoattack import AutoAttack
 from torch import nn
 
+from cells.wideresnet import Stages
 from experiments.page import markdown_table
 from ntkscore import from_torch, load_images, robustness
-from zoo.in_torch import train
+from zoo.in_torch import train, wide_resnet
 
 RHO, TRAINED, ATTACKED = 8 / 255, 4000, 200
 
@@ -34,6 +35,7 @@ def network_of(width: int) -> nn.Sequential:
 def measure(
     data: Annotated[Path, typer.Argument(help="The folder of CIFAR-10's folder.")],
     width: Annotated[int, typer.Option(help="Channels of the first convolution.")] = 16,
+    wide: Annotated[bool, typer.Option(help="A wide residual network, 1-1-1x1-1-1.")] = False,
 ) -> None:
     """Time both, ours with its compilation and without."""
     images = load_images("cifar10", data)
@@ -41,7 +43,8 @@ def measure(
     x = torch.tensor(pixels).permute(0, 3, 1, 2).contiguous()
     labels = np.asarray(images.labels[: TRAINED + ATTACKED], np.int32)
     torch.manual_seed(0)
-    y, network = torch.tensor(labels).long(), network_of(width)
+    y = torch.tensor(labels).long()
+    network = wide_resnet(Stages.parse("1-1-1x1-1-1")) if wide else network_of(width)
     train(network, x[:TRAINED], y[:TRAINED], RHO)
     model = from_torch(network, pixels[:2])
     network.requires_grad_(False)
