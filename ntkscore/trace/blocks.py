@@ -80,7 +80,6 @@ class BlockPasses:
     def __init__(self, traced: TracedPasses, memory: int, alone: bool = False) -> None:
         self.traced, self.memory, self.alone = traced, memory, alone
         self._forward = Jit(traced.forward, NETWORK)
-        self._forward_for_kernel = Jit(traced.forward_for_kernel, NETWORK)
         self._gradient = self._backward(traced.gradient)
         self._factors = self._backward(traced.factors)
         self._activations = self._backward(traced.activations)
@@ -233,7 +232,7 @@ class BlockPasses:
         """
         blocks = list(zip(self.split(points), self.split(labels), strict=True))
         for weights, block, classes in self._shared(params, blocks, "blocks forward and back"):
-            logits, residuals = self._forward_for_kernel(weights, block)
+            logits, residuals = self._forward(weights, block)
             back = partial(self._factors, weights, block, residuals)
             factors = [back(each)[1] for each in cotangents(logits, classes)]
             # Reading the logits waits for them, so the backward passes are under way by then.

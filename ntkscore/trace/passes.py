@@ -159,8 +159,8 @@ class TracedPasses:
         self._features = self.blocks or [*self.rectifiers.values()]
         sites = [site for each in self.weight_uses for site in each.sites]
         self._outputs = {value for site in sites for value in site.outputs}
-        self._read = sorted({value for site in sites for value in site.read})
-        self._residuals = sorted({*self._read, *self.rectifiers, *self._features})
+        inputs = {value for site in sites for value in site.points}
+        self._residuals = sorted(inputs.union(self.rectifiers, self._features))
         self.kinds = kinds_by_use(program, self.weight_uses)
         self.terms = self.terms_of(self.kinds)
         self._convolutions = fast_gradients(program)
@@ -188,20 +188,11 @@ class TracedPasses:
         return "none of its operations alone"
 
     def forward(self, params: PyTree, points: Points) -> tuple[Logits, Residuals]:
-        return self._forward(params, points, self._residuals)
-
-    def forward_for_kernel(self, params: PyTree, points: Points) -> tuple[Logits, Residuals]:
-        """The pass without what `activations` alone reads, which takes memory and time."""
-        return self._forward(params, points, self._read)
-
-    def _forward(
-        self, params: PyTree, points: Points, kept: Sequence[Value]
-    ) -> tuple[Logits, Residuals]:
         derived = self.program.derive(jax.tree.leaves(params))
 
         def one(zeros: dict[Value, Array], point: Array) -> tuple[Array, dict[Value, Array]]:
             arrays = self.program.run(derived, point, zeros, self._convolutions)
-            return arrays[self.logits], {value: arrays[value] for value in kept}
+            return arrays[self.logits], {value: arrays[value] for value in self._residuals}
 
         zeros = {v: jnp.zeros((len(points), *v.shape), v.dtype) for v in self._outputs}
         logits, pullback, values = jax.vjp(jax.vmap(one), zeros, points, has_aux=True)

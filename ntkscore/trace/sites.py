@@ -35,11 +35,6 @@ class Site(NamedTuple):
     outputs: tuple[Value, ...]
     product: Product | None
 
-    @property
-    def read(self) -> tuple[Value, ...]:
-        """The inputs from the point that the weights' gradients depend on; none where they add."""
-        return () if self.equation.name in ("add", "sub") else self.points
-
     def gradients(
         self,
         derived: Mapping[Value, Array],
@@ -50,7 +45,7 @@ class Site(NamedTuple):
 
         Args:
             derived: values that no point takes part in.
-            points: values of the points (m, …), those that the site reads among them.
+            points: values of the points (m, …), the site's own among them.
             cotangents: of the site's outputs (m, …), by value.
         """
         if self.product is not None:
@@ -69,14 +64,8 @@ class Site(NamedTuple):
             _, pullback = jax.vjp(compute, [derived[each] for each in self.weights])
             return pullback(cotangents)[0]
 
-        of_outputs = [cotangents[each] for each in self.outputs]
-        inputs = [
-            points[each]
-            if each in self.read
-            else jnp.zeros((len(of_outputs[0]), *each.shape), each.dtype)
-            for each in self.points
-        ]
-        return jax.vmap(one)(inputs, of_outputs)
+        inputs = [points[each] for each in self.points]
+        return jax.vmap(one)(inputs, [cotangents[each] for each in self.outputs])
 
 
 def sites_of(program: Program) -> Iterator[Site]:

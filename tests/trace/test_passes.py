@@ -628,22 +628,6 @@ def test_gradients_in_pieces_have_the_kernel_of_all(
     assert error(got, found(name)[1].gram) < EXACT
 
 
-def test_a_forward_pass_for_the_kernel_keeps_what_weights_multiply() -> None:
-    """Not what they are added to, nor what a rectifier is given."""
-
-    def apply(params: Any, x: Array) -> Array:
-        scale, shift, weight = params
-        return jax.nn.relu(x * scale + shift) @ weight
-
-    params, points = draw(((4,), (4,), (4, CLASSES))), jnp.ones((M, 4))
-    passes = TracedPasses(Model(apply, params), points[0])
-    counts = [
-        len(forward(params, points)[1].values)
-        for forward in (passes.forward, passes.forward_for_kernel)
-    ]
-    assert counts == [3, 2]
-
-
 def test_sets_of_points_have_the_kernel_of_all() -> None:
     """A forward pass over each set; groups of them have the first set in common."""
     case = CASES["attention"]
