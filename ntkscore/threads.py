@@ -1,9 +1,61 @@
-"""Threads of the linear algebra on the host."""
+"""Threads of the linear algebra on the host, and of programs that leave cores idle."""
 
+import os
 import sys
-from contextlib import AbstractContextManager
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from contextvars import copy_context
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
+
+from attacks.lazy import jax
+from ntkscore.memory import container_limit
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: its affinity, and its container's quota on Linux."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota, *period = container_limit("cpu.max").split()
+    if quota.isdecimal() and period:
+        return max(min(cores or 1, int(quota) // int(period[0])), 1)
+    return cores or 1
+
+
+def in_threads(
+    function: Callable[[Item], Result], items: Iterable[Item], count: int
+) -> Iterator[Result]:
+    """Results of a function of JAX's programs, in the order of its items, so many at once.
+
+    JAX runs what one thread asks for one by one, and few programs keep all cores busy.
+
+    Args:
+        function: of an item; JAX's settings are this thread's, as far as they change numbers.
+        items: taken as the results are.
+        count: of threads.
+    """
+    x64, device = jax.config.jax_enable_x64, jax.config.jax_default_device
+
+    def call(item: Item) -> Result:
+        with ExitStack() as stack:
+            if jax.config.jax_enable_x64 != x64:
+                stack.enter_context(jax.enable_x64(x64))
+            if jax.config.jax_default_device != device:
+                stack.enter_context(jax.default_device(device))
+            return jax.block_until_ready(function(item))
+
+    under_way: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(count) as pool:
+        for item in items:
+            if len(under_way) == count:
+                yield under_way.popleft().result()
+            under_way.append(pool.submit(copy_context().run, call, item))
+        while under_way:
+            yield under_way.popleft().result()
 
 
 def one_thread() -> AbstractContextManager[object]:

@@ -9,9 +9,10 @@ from typing import Any
 
 from attacks.lazy import jax
 from ntkscore.errors import InputError
-from ntkscore.memory import container_limit, usable_memory
+from ntkscore.memory import usable_memory
 from ntkscore.paths import cache_home
 from ntkscore.program_cache import keep_traced
+from ntkscore.threads import usable_cores
 
 Device = Any
 """A device as JAX has it, or the description of one that is not at hand."""
@@ -131,15 +132,6 @@ def cores_as_devices() -> None:
         return
     with suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", usable_cores())
-
-
-def usable_cores() -> int:
-    """Cores that this process may use: its affinity, and its container's quota on Linux."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    quota, *period = container_limit("cpu.max").split()
-    if quota.isdecimal() and period:
-        return max(min(cores or 1, int(quota) // int(period[0])), 1)
-    return cores or 1
 
 
 def one_device() -> Plan:

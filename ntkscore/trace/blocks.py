@@ -26,6 +26,7 @@ from ntkscore.disk import from_disk, keeper
 from ntkscore.errors import InputError
 from ntkscore.grams import GramByKind, groups_of
 from ntkscore.model import Activations, Logits, Points, Sets, Visit
+from ntkscore.threads import in_threads, usable_cores
 from ntkscore.trace import normalizations
 from ntkscore.trace.coupling import check_coupling
 from ntkscore.trace.pairs import Groups, Own, Pairs
@@ -39,6 +40,8 @@ BLOCK = 32
 """Points of a block at most: what stays near a CPU's caches, and enough for an accelerator."""
 SMALL = 2**26
 """Bytes of all that a forward pass computes, below which starting a program costs more than it."""
+MOST_THREADS = 4
+"""Gram matrices that are computed at once on a CPU: each holds copies of its factors."""
 PATIENCE = 5.0
 """Seconds between two messages on long work."""
 log = logging.getLogger("ntkscore")
@@ -296,14 +299,17 @@ class BlockPasses:
     ) -> dict[str, Array]:
         """The kernel by the terms' kinds, from the factors of blocks of sets of points."""
         total: dict[str, Array] = {}
-        before = None
-        for place, term in enumerate(_told(terms, "layers")):
+
+        def gram(placed: tuple[int, KernelTerm]) -> Array:
+            place, term = placed
             sets = from_disk([[term.factors(block) for block in blocks] for blocks in factors])
-            gram = term.gram(self.at(place, sets), tuple(sizes), pairs)
-            total[term.kind] = total.get(term.kind, 0) + self.at(0, gram)
-            # One is on its way while the next one starts.
-            jax.block_until_ready(before)
-            before = gram
+            return term.gram(self.at(place, sets), tuple(sizes), pairs)
+
+        on_cpu = self.devices[0].platform == "cpu"
+        threads = min(usable_cores(), MOST_THREADS) if on_cpu else max(2, len(self.devices))
+        grams = in_threads(gram, enumerate(_told(terms, "layers")), threads)
+        for term, each in zip(terms, grams, strict=True):
+            total[term.kind] = total.get(term.kind, 0) + self.at(0, each)
         return jax.block_until_ready(total)
 
     def layers(self, params: PyTree, residuals: Blocks, cotangent: Logits, visit: Visit) -> PyTree:
