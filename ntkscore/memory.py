@@ -1,4 +1,4 @@
-"""How much memory a device or this machine can give, and how many mappings of it a process has."""
+"""Memory, mappings of it and cores that a device or this machine can give a process."""
 
 import os
 from pathlib import Path
@@ -11,6 +11,15 @@ def container_limit(name: str) -> str:
         return Path("/sys/fs/cgroup", name).read_text(encoding="ascii").strip() or "max"
     except OSError:
         return "max"
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: its affinity, and its container's quota on Linux."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota, *period = container_limit("cpu.max").split()
+    if quota.isdecimal() and period:
+        return max(min(cores or 1, int(quota) // int(period[0])), 1)
+    return cores or 1
 
 
 def usable_memory(device: Any) -> int | None:

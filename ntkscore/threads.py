@@ -1,6 +1,5 @@
 """Threads of the linear algebra on the host, and of programs that leave cores idle."""
 
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -11,19 +10,9 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from attacks.lazy import jax
-from ntkscore.memory import container_limit
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-def usable_cores() -> int:
-    """Cores that this process may use: its affinity, and its container's quota on Linux."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    quota, *period = container_limit("cpu.max").split()
-    if quota.isdecimal() and period:
-        return max(min(cores or 1, int(quota) // int(period[0])), 1)
-    return cores or 1
 
 
 def in_threads(
@@ -35,7 +24,7 @@ def in_threads(
 
     Args:
         function: of an item; JAX's settings are this thread's, as far as they change numbers.
-        items: taken as the results are.
+        items: taken so many ahead of the results.
         count: of threads.
     """
     x64, device = jax.config.jax_enable_x64, jax.config.jax_default_device

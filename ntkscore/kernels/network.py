@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +19,8 @@ from ntkscore.kernels.wanted import Wanted, kernel_of
 from ntkscore.model import Labels, Model, Points, Sets
 from ntkscore.task import check_labels
 from ntkscore.trace.blocks import BlockPasses
-from ntkscore.trace.compiled import form_of, in_pieces, with_passes
-from ntkscore.trace.content import traced
+from ntkscore.trace.compiled import in_pieces, with_passes
+from ntkscore.trace.content import logits_like, traced
 from ntkscore.trace.coupling import beside_another
 from ntkscore.trace.parameters import is_floating, join_parameters, split_leaves
 from ntkscore.trace.program import NotAlone
@@ -233,7 +232,7 @@ def as_it_is_now(model: Model, points: Points) -> tuple[Model, int]:
             function, logits = traced(model.apply, model.params, like)
         else:  # a space's own program, which nobody changes
             function = model.apply
-            logits = _logits(function, model.params, like)
+            logits = logits_like(function, model.params, like)
     except InputError:
         raise
     except Exception as error:
@@ -252,22 +251,6 @@ def as_it_is_now(model: Model, points: Points) -> tuple[Model, int]:
             "give a function of (params, whole batch) that returns one array",
         )
     return model._replace(apply=function), int(shape[1])
-
-
-_LOGITS = WeakKeyDictionary[Callable[..., Any], dict[Any, Any]]()
-"""Shapes of the logits of functions, by those of the weights and points."""
-
-
-def _logits(apply: Callable[..., Any], params: PyTree, like: Any) -> Any:
-    """The shape of a network's logits, for which it is traced once."""
-    form = form_of((params, like))
-    try:
-        known = _LOGITS.setdefault(apply, {})
-    except TypeError:  # nothing may refer to it weakly
-        known = {}
-    if form not in known:
-        known[form] = jax.eval_shape(apply, params, like)
-    return known[form]
 
 
 @lru_cache(maxsize=4)

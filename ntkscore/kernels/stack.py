@@ -79,9 +79,9 @@ class RaisedLoss:
 
 @jax.tree_util.register_pytree_node_class
 class KnownLoss(RaisedLoss):
-    """A network known by what it computes, as a tree, so that attacks keep their programs.
+    """The loss of a network known by what it computes; a tree, so that attacks keep their programs.
 
-    Weights and labels are the data of these.
+    Weights and labels are its data.
     """
 
     def tree_flatten(self) -> tuple[Any, Model]:

@@ -9,10 +9,9 @@ from typing import Any
 
 from attacks.lazy import jax
 from ntkscore.errors import InputError
-from ntkscore.memory import usable_memory
+from ntkscore.memory import usable_cores, usable_memory
 from ntkscore.paths import cache_home
 from ntkscore.program_cache import keep_traced
-from ntkscore.threads import usable_cores
 
 Device = Any
 """A device as JAX has it, or the description of one that is not at hand."""

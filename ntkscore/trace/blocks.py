@@ -25,8 +25,9 @@ from ntkscore.compiler import NETWORK, Jit
 from ntkscore.disk import from_disk, keeper
 from ntkscore.errors import InputError
 from ntkscore.grams import GramByKind, groups_of
+from ntkscore.memory import usable_cores
 from ntkscore.model import Activations, Logits, Points, Sets, Visit
-from ntkscore.threads import in_threads, usable_cores
+from ntkscore.threads import in_threads
 from ntkscore.trace import normalizations
 from ntkscore.trace.coupling import check_coupling
 from ntkscore.trace.pairs import Groups, Own, Pairs

@@ -39,7 +39,8 @@ Form = tuple[Any, Any]
 
 @lru_cache(maxsize=16)
 def _block_passes(apply: Callable[..., Logits], form: Form, point: Any, memory: int) -> BlockPasses:
-    traced = TracedPasses(Model(apply, of_form(form)), jax.ShapeDtypeStruct(*point))
+    model = Model(apply, of_form(form))
+    traced = TracedPasses(model, jax.ShapeDtypeStruct(*point))
     if unused := [jax.tree_util.keystr(path) for path in traced.unused]:
         more = f" and {len(unused) - SHOWN} more leaves" if len(unused) > SHOWN else ""
         names = ", ".join(unused[:SHOWN])

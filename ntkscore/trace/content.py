@@ -99,6 +99,27 @@ def _known(function: Function) -> Function:
     return known
 
 
+_LOGITS = WeakKeyDictionary[Callable[..., Any], dict[Any, Any]]()
+"""Shapes of the logits of functions, by those of the weights and points."""
+
+
+def logits_like(apply: Callable[..., Array], params: PyTree, points: Shaped) -> Any:
+    """The shape of the logits of a function that nobody changes, for which it is traced once.
+
+    Args:
+        apply, params, points: as for `traced`.
+    """
+    try:
+        known = _LOGITS.setdefault(apply, {})
+    except TypeError:  # nothing may refer to it weakly
+        known = {}
+    leaves, tree = jax.tree.flatten((params, points))
+    form = tree, *_shapes(leaves)
+    if form not in known:
+        known[form] = jax.eval_shape(apply, params, points)
+    return known[form]
+
+
 def captured_by(apply: Callable[..., Array], params: PyTree, points: Shaped) -> str:
     """A text of the arrays that a network's function, or one within it, captures; empty for none.
 
