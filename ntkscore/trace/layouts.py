@@ -6,7 +6,6 @@ are loops.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -54,76 +53,67 @@ class Layout(NamedTuple):
         )
 
 
-@dataclass(frozen=True)
-class FastConvolution:
-    """A convolution of a network, as a function of images and kernel.
-
-    Attributes:
-        bind: the operation as it stands in the network.
-        layout: of its arrays.
-        precision: of the products.
-    """
-
-    bind: Callable[..., list[Array]]
-    layout: Layout
-    precision: Any
-
-    def _fast(self, x: Array, kernel: Array) -> Array:
-        axes = self.layout
-        x, kernel = x.transpose(axes.image), kernel.transpose(axes.kernel)
-        few = convolutions.has_few_channels(kernel.shape, axes.window)
-        convolve = convolutions.product_of_patches if few else convolutions.convolve
-        y = convolve(x, kernel, axes.window, self.precision)
-        return y.transpose(np.argsort(axes.output))
-
-    def __call__(self, x: Array, kernel: Array) -> list[Array]:
-        """The output, computed in the fast form on a CPU."""
-        return [self._fast(x, kernel)] if platform() == "cpu" else self.bind(x, kernel)
-
-    def with_gradient(self, shape: Sequence[int]) -> Callable[..., list[Array]]:
-        """The convolution whose gradient in images of this shape is in the fast form too."""
-        axes = self.layout
-        sides = [shape[axis] for axis in axes.image[1:-1]]
-        convolve = jax.custom_vjp(self._fast)
-
-        def onward(x: Any, kernel: Any) -> tuple[Array, tuple[Array, Array | None]]:
-            # The images are kept for the kernel's gradient alone, where it is asked for.
-            images = x.value if kernel.perturbed else None
-            return self._fast(x.value, kernel.value), (kernel.value, images)
-
-        def back(residuals: tuple[Array, Array | None], g: Any) -> tuple[Any, Any]:
-            kernel, x = residuals
-            if isinstance(g, SymbolicZero):
-                return None, None
-            turned, weights = g.transpose(axes.output), kernel.transpose(axes.kernel)
-            small = convolutions.has_small_products(weights.shape, axes.window)
-            pull = convolutions.sum_of_products if small else convolutions.pull
-            dx = pull(turned, weights, axes.window, sides, self.precision)
-            dx = dx.transpose(np.argsort(axes.image))
-            return dx, None if x is None else jax.vjp(partial(self._fast, x), kernel)[1](g)[0]
-
-        convolve.defvjp(onward, back, symbolic_zeros=True)
-        return lambda *both: [convolve(*both)] if platform() == "cpu" else self.bind(*both)
+def is_plain(name: str, options: Mapping[str, Any]) -> bool:
+    """Tell whether an operation is a convolution of each image by itself."""
+    return name == "conv_general_dilated" and options["batch_group_count"] == 1
 
 
 def fast_form(
     bind: Callable[..., list[Array]], name: str, options: Mapping[str, Any], dtypes: Set[Any]
 ) -> Callable[..., list[Array]]:
     """An operation on arrays of these dtypes in its fast form; as it is where there is none."""
-    if is_plain(name, options) and dtypes in ONE_DTYPE:
-        return FastConvolution(bind, Layout.of(options), options["precision"])
-    return bind
+    if not is_plain(name, options) or dtypes not in ONE_DTYPE:
+        return bind
+    convolve = _fast_convolution(options)
+    return lambda *both: [convolve(*both)] if platform() == "cpu" else bind(*both)
 
 
-def is_plain(name: str, options: Mapping[str, Any]) -> bool:
-    """Tell whether an operation is a convolution of each image by itself."""
-    return name == "conv_general_dilated" and options["batch_group_count"] == 1
+def _fast_convolution(options: Mapping[str, Any]) -> Callable[[Array, Array], Array]:
+    """The convolution of an equation's options, as a function of images and kernel."""
+    axes, precision = Layout.of(options), options["precision"]
+
+    def convolve(x: Array, kernel: Array) -> Array:
+        x, kernel = x.transpose(axes.image), kernel.transpose(axes.kernel)
+        few = convolutions.has_few_channels(kernel.shape, axes.window)
+        compute = convolutions.product_of_patches if few else convolutions.convolve
+        return compute(x, kernel, axes.window, precision).transpose(np.argsort(axes.output))
+
+    return convolve
 
 
 def fast_gradients(program: Any) -> dict[int, Callable[..., list[Array]]]:
     """Convolutions of the points whose gradients CPUs compute fast, by place."""
     return {
-        place: each.function.with_gradient(each.points[0].shape)
+        place: _with_fast_gradient(each.function, each.options, each.points[0].shape)
         for place, each in program.point_equations.items()
-        if isinstance(each.function, FastConvolution) and each.points == [each.inputs[0]]
+        if is_plain(each.name, each.options)
+        and each.points == [each.inputs[0]]
+        and {each.points[0].dtype, each.outputs[0].dtype} in ONE_DTYPE
     }
+
+
+def _with_fast_gradient(
+    function: Callable[..., list[Array]], options: Mapping[str, Any], shape: Sequence[int]
+) -> Callable[..., list[Array]]:
+    """A convolution whose gradient in images of this shape is in the fast form too."""
+    axes, precision = Layout.of(options), options["precision"]
+    sides, forward = [shape[axis] for axis in axes.image[1:-1]], _fast_convolution(options)
+    convolve = jax.custom_vjp(forward)
+
+    def onward(x: Any, kernel: Any) -> tuple[Array, tuple[Array, Array | None]]:
+        # The images are kept for the kernel's gradient alone, where it is asked for.
+        images = x.value if kernel.perturbed else None
+        return forward(x.value, kernel.value), (kernel.value, images)
+
+    def back(residuals: tuple[Array, Array | None], g: Any) -> tuple[Any, Any]:
+        kernel, x = residuals
+        if isinstance(g, SymbolicZero):
+            return None, None
+        turned, weights = g.transpose(axes.output), kernel.transpose(axes.kernel)
+        small = convolutions.has_small_products(weights.shape, axes.window)
+        pull = convolutions.sum_of_products if small else convolutions.pull
+        dx = pull(turned, weights, axes.window, sides, precision).transpose(np.argsort(axes.image))
+        return dx, None if x is None else jax.vjp(partial(forward, x), kernel)[1](g)[0]
+
+    convolve.defvjp(onward, back, symbolic_zeros=True)
+    return lambda *both: [convolve(*both)] if platform() == "cpu" else function(*both)
