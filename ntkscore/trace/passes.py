@@ -101,23 +101,21 @@ class TracedGradient:
 
     @property
     def gradients(self) -> Float[Array, "m ..."]:
-        values, cotangents = self.factors
         if not self.products:
-            return values[0]
-        uses = zip(self.products, values, cotangents, strict=True)
-        first, *others = (product.gradients(x, g) for product, x, g in uses)
+            return self.factors[0][0]
+        uses = zip(self.products, self.factors, strict=True)
+        first, *others = (product.gradients(*each) for product, each in uses)
         return self.factor * sum(others, first)
 
     @property
     def first(self) -> Float[Array, " m"]:
-        values, cotangents = self.factors
         if not self.products:
-            return values[0].reshape(len(values[0]), -1)[:, self.offset]
-        uses = zip(self.products, values, cotangents, strict=True)
+            return self.gradients.reshape(len(self.gradients), -1)[:, self.offset]
+        uses = zip(self.products, self.factors, strict=True)
         # Σ_p x_p g_p, of the first product's first features.
         first, *others = (
             jnp.sum(jax.vmap(p.inputs)(x)[:, 0, :, 0] * jax.vmap(p.outputs)(g)[:, 0, :, 0], 1)
-            for p, x, g in uses
+            for p, (x, g) in uses
         )
         return self.factor * sum(others, first)
 
@@ -265,7 +263,7 @@ class TracedPasses:
         visited = [visit(each) for each in self._weight_gradients(params, factors)]
         if visited:
             return jax.tree.map(lambda *parts: jnp.stack(parts), *visited)
-        some = TracedGradient((), 1.0, 0, jnp.zeros(1), ([jnp.zeros((count, 1))], []))
+        some = TracedGradient((), 1.0, 0, jnp.zeros(1), [(jnp.zeros((count, 1)),)])
         like = jax.eval_shape(lambda: visit(some))
         return jax.tree.map(lambda a: jnp.zeros((0, *a.shape), a.dtype), like)
 
@@ -275,18 +273,17 @@ class TracedPasses:
         """The gradients of each layer's weights, from the factors of the kernel."""
         weights = jax.tree.leaves(params)
         derived = self.program.derive(weights)
-        for each, (values, cotangents) in zip(self.weight_uses, factors, strict=True):
+        for each, own in zip(self.weight_uses, factors, strict=True):
             for place, leaf in enumerate(each.leaves):
                 if self.kinds[leaf] != "weight":
                     continue
                 offset = each.first_entry(self.program, leaf)
                 if each.leaf_slice is None:
-                    rows = [values[place]], []
-                    yield TracedGradient((), 1.0, offset, weights[leaf], rows)
+                    yield TracedGradient((), 1.0, offset, weights[leaf], [own[place]])
                     continue
                 factor, weight = each.leaf_slice.factor, derived[each.sites[0].weights[0]]
                 kernel = weight.astype(weights[leaf].dtype) / factor
-                yield TracedGradient(each.products, factor, offset, kernel, (values, cotangents))
+                yield TracedGradient(each.products, factor, offset, kernel, own)
 
     def activations(self, params: PyTree, residuals: Residuals) -> Activations | None:
         """The signs of all rectifiers' inputs, and the blocks' outputs; else the rectifiers'.

@@ -28,9 +28,9 @@ CPU_CHUNK_BYTES = 28 * 2**20
 it is freed, and clears it when it is taken again."""
 CPU_COLUMNS = 4608
 """Numbers of columns of gradients that a CPU multiplies at once: what stays near its cache."""
-Factors = tuple[list[Array], list[Array]]
-"""The arrays that a Gram matrix is computed from, each (m, …): a product's values and
-cotangents, or the gradients of leaves and nothing."""
+Factors = list[tuple[Array, ...]]
+"""The arrays that a Gram matrix is computed from, each (m, …): of products the pairs of values and
+cotangents, or of leaves their gradients, each alone."""
 
 
 def concatenate_blocks(sets: Sequence[Sequence[Factors]], sizes: Sequence[int]) -> Factors:
@@ -69,55 +69,46 @@ def gram(
         pairs: that it holds.
         sets: as for `concatenate_blocks`.
     """
-    values, cotangents = concatenate_blocks(sets, sizes)
+    factors = concatenate_blocks(sets, sizes)
     if not products:
-        rows = [each.reshape(len(each), -1) for each in values]
+        rows = [each.reshape(len(each), -1) for (each,) in factors]
         return _by_columns(jnp.concatenate(rows, 1), pairs.of_rows)
-    if cheaper_by_positions(products, len(values[0]), pairs):
-        return pairs.by_positions(*positions_of(products, values, cotangents))
-    return _sum_over_rows(products, values, cotangents, pairs.of_rows)
+    if cheaper_by_positions(products, len(factors[0][0]), pairs):
+        return pairs.by_positions(*positions_of(products, factors))
+    return _sum_over_rows(products, factors, pairs.of_rows)
 
 
 def positions_of(
-    products: Sequence[Product], values: Sequence[Array], cotangents: Sequence[Array]
+    products: Sequence[Product], factors: Factors
 ) -> tuple[Float[Array, "m b p k"], Float[Array, "m b p d"]]:
-    """The features before and after some products at all their positions.
-
-    Args:
-        products: by one weight.
-        values, cotangents: of each, (m, …).
-    """
-    uses = zip(products, values, cotangents, strict=True)
-    sides = [(jax.vmap(p.inputs)(x), jax.vmap(p.outputs)(g)) for p, x, g in uses]
+    """The features before and after the products by one weight, at all their positions."""
+    uses = zip(products, factors, strict=True)
+    sides = [(jax.vmap(p.inputs)(x), jax.vmap(p.outputs)(g)) for p, (x, g) in uses]
     x, g = (jnp.concatenate(each, 2) for each in zip(*sides, strict=True))
     return x, g
 
 
-def rows_of(
-    products: Sequence[Product], values: Sequence[Array], cotangents: Sequence[Array]
-) -> Float[Array, "m ..."]:
+def rows_of(products: Sequence[Product], factors: Factors) -> Float[Array, "m ..."]:
     """Each point's gradient of the weight that some products share."""
-    uses = zip(products, values, cotangents, strict=True)
-    first, *others = (product.rows(x, g) for product, x, g in uses)
+    uses = zip(products, factors, strict=True)
+    first, *others = (product.rows(*each) for product, each in uses)
     return sum(others, first)
 
 
 def _sum_over_rows(
-    products: tuple[Product, ...],
-    values: Sequence[Array],
-    cotangents: Sequence[Array],
-    visit: Callable[[Float[Array, "m ..."]], Array],
+    products: tuple[Product, ...], factors: Factors, visit: Callable[[Array], Array]
 ) -> Array:
     """The sum of a function of each point's gradients, some features at a time."""
-    uses = list(zip(products, values, cotangents, strict=True))
-    first, count, dtype = products[0], len(values[0]), cotangents[0].dtype
-    size = count * first.batch * first.before * first.after * dtype.itemsize
+    first, (_, cotangent) = products[0], factors[0]
+    features = first.batch * first.before * first.after
+    size = len(cotangent) * features * cotangent.dtype.itemsize
     pieces = -(-size // (CPU_CHUNK_BYTES if platform() == "cpu" else CHUNK_BYTES))
     if pieces <= 1:
-        return _by_columns(rows_of(products, values, cotangents), visit)
-    operands = [product.operands(x, g) for product, x, g in uses]
+        return _by_columns(rows_of(products, factors), visit)
+    uses = list(zip(products, factors, strict=True))
+    operands = [product.operands(*each) for product, each in uses]
     if len({(left.shape[-1], right.shape[-1]) for left, right in operands}) > 1:
-        operands = [Product.operands(*use) for use in uses]
+        operands = [Product.operands(product, *each) for product, each in uses]
     left, right = (jnp.concatenate(each, 2) for each in zip(*operands, strict=True))
     step = -(-left.shape[-1] // pieces)
     pieces = -(-left.shape[-1] // step)

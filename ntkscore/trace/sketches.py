@@ -57,24 +57,23 @@ def sketch(
         factored: whether the features before and after a product are projected apart where that
             is less work.
     """
-    values, cotangents = factors
     if not products:
-        (rows,) = values
+        ((rows,),) = factors
         return projection(rows, key, size)
     sides = _sides(size)
-    first = products[0]
+    first, (_, cotangent) = products[0], factors[0]
     if factored and all(
         few < many for few, many in zip(sides, (first.before, first.after), strict=True)
     ):
-        return _factored(products, values, cotangents, key, sides)
-    count, dtype = first.batch * first.before * first.after, cotangents[0].dtype
-    step = max(1, CHUNK_BYTES // (count * dtype.itemsize))
+        return _factored(products, factors, key, sides)
+    count = first.batch * first.before * first.after
+    step = max(1, CHUNK_BYTES // (count * cotangent.dtype.itemsize))
 
-    def one(point: tuple[list[Array], list[Array]]) -> Float[Array, " s"]:
-        x, g = jax.tree.map(lambda array: array[None], point)
-        return projection(rows_of(products, x, g), key, size)[0]
+    def one(point: Factors) -> Float[Array, " s"]:
+        alone = jax.tree.map(lambda array: array[None], point)
+        return projection(rows_of(products, alone), key, size)[0]
 
-    return lax.map(one, (values, cotangents), batch_size=min(step, len(values[0])))
+    return lax.map(one, factors, batch_size=min(step, len(cotangent)))
 
 
 def _sides(size: int) -> tuple[int, int]:
@@ -84,18 +83,14 @@ def _sides(size: int) -> tuple[int, int]:
 
 
 def _factored(
-    products: Sequence[Product],
-    values: Sequence[Array],
-    cotangents: Sequence[Array],
-    key: Array,
-    sides: tuple[int, int],
+    products: Sequence[Product], factors: Factors, key: Array, sides: tuple[int, int]
 ) -> Float[Array, "m s"]:
     """Σ_p (X_p A) ⊗ (G_p B), A and B random signs: the gradients Σ_p X_pᵀ G_p are never formed.
 
     The product of two gradients M, M′ has the variance ((1 + 2/s)(1 + 2/t) − 1) ‖M‖² ‖M′‖² at most,
     for s and t numbers before and after.
     """
-    x, g = positions_of(products, values, cotangents)
+    x, g = positions_of(products, factors)
 
     def few(array: Array, key: Array, side: int) -> Array:
         # Of products that are independent of each other each has draws of its own.

@@ -146,8 +146,8 @@ class WeightUses(NamedTuple):
         if self.leaf_slice is not None:
             # Of networks that compute in fewer bits, the kernel has the weights' own precision.
             dtype = weights[self.leaf_slice.leaf].dtype
-            values = [points[site.points[0]].astype(dtype) for site in self.sites]
-            return values, [cotangents[site.outputs[0]].astype(dtype) for site in self.sites]
+            pairs = [(points[s.points[0]], cotangents[s.outputs[0]]) for s in self.sites]
+            return [(x.astype(dtype), g.astype(dtype)) for x, g in pairs]
         totals: dict[Value, Array] = {}
         for site in self.sites:
             gradients = site.gradients(derived, points, cotangents)
@@ -163,7 +163,7 @@ class WeightUses(NamedTuple):
 
         _, pullback = jax.vjp(values_of, [weights[place] for place in self.leaves])
         (rows,) = jax.vmap(pullback)(list(totals.values()))
-        return rows, []
+        return [(each,) for each in rows]
 
     def sketches(
         self, factors: Factors, key: Array, size: int, factored: bool = False
@@ -179,11 +179,8 @@ class WeightUses(NamedTuple):
         if self.leaf_slice is not None:
             few = sketch(self.products, factors, key, size, factored)
             return {self.leaf_slice.leaf: few * self.leaf_slice.factor}
-        rows, _ = factors
-        keys = jax.random.split(key, len(rows))
-        few = [
-            sketch((), ([row], []), each, size, False) for row, each in zip(rows, keys, strict=True)
-        ]
+        keys = jax.random.split(key, len(factors))
+        few = [sketch((), [row], k, size, False) for row, k in zip(factors, keys, strict=True)]
         return dict(zip(self.leaves, few, strict=True))
 
 
@@ -206,7 +203,7 @@ class KernelTerm(NamedTuple):
         """The term's factors, among those of all `WeightUses`."""
         if self.products:
             return factors[self.places[0][0]]
-        return [factors[place][0][leaf] for place, leaf in self.places], []
+        return [factors[place][leaf] for place, leaf in self.places]
 
     def gram(self, sets: Sequence[Sequence[Any]], sizes: tuple[int, ...], pairs: Pairs) -> Array:
         """The kernel, from the term's factors (`ntkscore.trace.product_kernels.gram`)."""
