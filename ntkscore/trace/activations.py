@@ -6,12 +6,11 @@ from math import prod
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.extend.core import JaxprEqn, jaxprs_in_params
 from jaxtyping import Array, Float
 
 from ntkscore.trace.operations import GATES, POINTWISE, ROOTS, SHAPING
-from ntkscore.trace.program import INLINED, Atom, Constant, Equation, Options, Program, Value
+from ntkscore.trace.program import INLINED, Equation, Options, Program, Value
 from ntkscore.trace.windows import all_equations
 
 NUMBERWISE = POINTWISE | GATES
@@ -84,18 +83,16 @@ def _compared(program: Program, value: Value) -> Value | None:
     return next((each for each in maker.values if not _zeros(program, [each])), None)
 
 
-def _zeros(program: Program, atoms: Sequence[Atom]) -> bool:
+def _zeros(program: Program, values: Sequence[Value]) -> bool:
     """Whether a number among some is zero, or an array of zeros."""
-    for atom in atoms:
-        if isinstance(atom, Value) and not atom.of_point and not atom.leaves:
-            made = program.before(atom, SHAPING)
-            maker = program.maker(made)
-            if maker is not None and maker.name in SHAPING:
-                atom = maker.inputs[0]
-            elif made in program.constants:
-                atom = Constant(program.constants[made])
-        array = atom.value if isinstance(atom, Constant) else 1
-        if not isinstance(array, Tracer) and not np.any(np.asarray(array)):
+    for value in values:
+        if value.of_point or value.leaves:
+            continue
+        value = program.before(value, SHAPING)
+        maker = program.maker(value)
+        value = maker.inputs[0] if maker is not None and maker.name in SHAPING else value
+        array = program.known(value)
+        if array is not None and not np.any(np.asarray(array)):
             return True
     return False
 
@@ -207,7 +204,7 @@ def channel_axis(program: Program, value: Value) -> int | None:
         axis = equation.options["dimension_numbers"].out_spec[1]
     elif equation is not None and equation.name == "dot_general":
         left, right = equation.inputs
-        if not left.of_point and isinstance(right, Value):
+        if not left.of_point and right.constant is None:
             # The weights stand first, and so do their axes.
             (_, contracted), (_, batch) = equation.options["dimension_numbers"]
             axis = rank - 1 - (len(right.shape) - len(contracted) - len(batch))

@@ -22,7 +22,7 @@ from ntkscore.trace.activations import fitting
 from ntkscore.trace.blocks import BlockPasses, Blocks
 from ntkscore.trace.layouts import fast_gradients
 from ntkscore.trace.passes import TracedPasses
-from ntkscore.trace.program import NotAlone, Program, Value
+from ntkscore.trace.program import NotAlone, Program
 
 DEFAULT_MEMORY = 4 * 2**30
 """Bytes, where a device does not say how many it has."""
@@ -145,7 +145,7 @@ def _logits_of(
     except NotAlone:  # it has passes of its own, and takes several points only
         return apply
     fast, last = fast_gradients(program), program.logits
-    if not fast or not isinstance(last, Value):
+    if not fast or not last.of_point:
         return apply
 
     def logits(params: PyTree, points: Points) -> Logits:

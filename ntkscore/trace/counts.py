@@ -18,7 +18,7 @@ from ntkscore.trace.operations import (
     program_multiply_adds,
     views_after,
 )
-from ntkscore.trace.program import Atom, Constant, Program, Value
+from ntkscore.trace.program import Program, Value
 from ntkscore.trace.receptive_field import View, point_view, width
 
 MOVING = UNCHANGED | {"broadcast_in_dim", "mul", "div"}
@@ -68,15 +68,14 @@ def counts(program: Program) -> dict[str, float]:
          'shortest_path': 2, 'field': 5.0}
     """
     names = ("params", "flops", "layers", "rectifiers", "depth", "shortest_path", "field")
-    if isinstance(program.logits, Constant) or not program.logits.of_point:
+    if not program.logits.of_point:
         return dict.fromkeys(names, 0)
     network = _WrittenOut(program)
     point, logits, sources = network.point, network.logits, _sources(network)
-    assert isinstance(logits, Value)
     flops: float = 0
     layers, widths = set[Hashable](), [0.0]
-    views: dict[Atom, View] = {point: point_view(point.shape)}
-    paths: dict[Atom, tuple[float, float]] = {point: (0, 0)}
+    views: dict[Value, View] = {point: point_view(point.shape)}
+    paths: dict[Value, tuple[float, float]] = {point: (0, 0)}
     for equation in network.point_equations.values():
         inputs, outputs = equation.inputs, equation.outputs
         shapes = [each.shape for each in inputs]
@@ -118,12 +117,12 @@ class _WrittenOut(Program):
     def __init__(self, program: Program) -> None:
         self._read(*program.source)
 
-    def _unrolls(self, length: int, inputs: Sequence[Atom]) -> bool:
+    def _unrolls(self, length: int, inputs: Sequence[Value]) -> bool:
         return length > 0
 
-    def _append(self, equation: JaxprEqn, jaxpr: Jaxpr, inputs: list[Atom]) -> list[Atom]:
+    def _append(self, equation: JaxprEqn, jaxpr: Jaxpr, inputs: list[Value]) -> list[Value]:
         name, options = equation.primitive.name, equation.params
-        if name == "cond" and not isinstance(inputs[0], Constant):
+        if name == "cond" and inputs[0].constant is None:
             largest = max(options["branches"], key=lambda each: program_multiply_adds(each.jaxpr))
             decided = [(inputs[0], each) for each in self._inline(largest, inputs[1:])]
         elif name == "while":
@@ -152,7 +151,10 @@ def _sources(network: Program) -> dict[Value, Hashable]:
         if len(weights) == 1 and equation.name in MOVING:
             found |= dict.fromkeys(equation.outputs, found[weights[0]])
             continue
-        inputs = (found[a] if isinstance(a, Value) else str(a.value) for a in equation.inputs)
+        inputs = (
+            str(each.constant) if each.constant is not None else found[each]
+            for each in equation.inputs
+        )
         made = equation.name, str(sorted(equation.options.items())), *inputs
         for k, output in enumerate(equation.outputs):
             found[output] = names.setdefault((made, k), len(names))

@@ -15,7 +15,7 @@ from ntkscore.model import Logits, Points
 from ntkscore.trace.activations import NUMBERWISE, channel_axis, hidden
 from ntkscore.trace.operations import REDUCTIONS, ROOTS, SHAPING
 from ntkscore.trace.parameters import names_of
-from ntkscore.trace.program import Atom, Constant, Equation, Instead, Program, Value
+from ntkscore.trace.program import Equation, Instead, Program, Value
 
 EPSILON = 1e-5
 """The summand of a variance, where networks are standardised."""
@@ -75,7 +75,7 @@ def _centring(program: Program, root: int) -> int | None:
                 if other in visited or maker is None or maker.name != "sub":
                     continue
                 fits = other.of_point or not of_point
-                if fits and isinstance(maker.inputs[0], Value):
+                if fits and maker.inputs[0].constant is None:
                     return program.place(other)
             pending += equation.outputs
     return None
@@ -159,19 +159,19 @@ def _without_image_normalizer(program: Program) -> Instead:
     return instead
 
 
-def _is_fixed(program: Program, atom: Atom, *, factor: bool) -> bool:
+def _is_fixed(program: Program, value: Value, *, factor: bool) -> bool:
     """Whether a number or array is the same for all networks of a trace; a factor has no zero."""
-    if isinstance(atom, Constant):
-        return not factor or bool(np.all(np.asarray(atom.value) != 0))
-    places = program.needed([atom])
-    sources = {atom}.union(*(program.equations[place].values for place in places))
+    if (array := program.known(value)) is not None:
+        return not factor or bool(np.all(np.asarray(array) != 0))
+    places = program.needed([value])
+    sources = {value}.union(*(program.equations[place].values for place in places))
     if any(isinstance(program.constants.get(one), Tracer) for one in sources):
         return False
     if not factor or not sources.isdisjoint(program.leaves):
         return True
     with jax.ensure_compile_time_eval():
         unused = [jnp.zeros(())] * len(program.leaves)
-        return bool(jnp.all(program.derive(unused, wanted=[atom])[atom] != 0))
+        return bool(jnp.all(program.derive(unused, wanted=[value])[value] != 0))
 
 
 def unnormalized(program: Program, leaves: Sequence[Array], points: Points) -> Logits | None:
@@ -188,7 +188,6 @@ def unnormalized(program: Program, leaves: Sequence[Array], points: Points) -> L
             instead[centring] = lambda z, mean: [z + jnp.zeros_like(mean)]
     instead |= _without_image_normalizer(program)
     derived, logits = program.derive(leaves, instead), program.logits
-    assert isinstance(logits, Value)
     return jax.vmap(lambda x: program.run(derived, x, instead=instead)[logits])(points)
 
 
@@ -272,8 +271,8 @@ def _layout(program: Program, centring: int) -> tuple[tuple[int, ...], int] | No
 
     They are those before it was reshaped into groups. None where there are none.
     """
-    value: Value | Constant | None = program.equations[centring].inputs[0]
-    while isinstance(value, Value):
+    value: Value | None = program.equations[centring].inputs[0]
+    while value is not None and value.constant is None:
         if (axis := channel_axis(program, value)) is not None:
             return value.shape, axis
         maker = program.maker(value)
@@ -287,7 +286,6 @@ def _before_mean(program: Program, centrings: Collection[int | None]) -> Value |
     Of a network without positions it is the input of the last linear layer. None where there are
     several such operations, as the steps of a recurrent network.
     """
-    assert isinstance(program.logits, Value)
     pending, visited, found = [program.logits], set[Value](), list[Value]()
     last: Value | None = None
     while pending:

@@ -145,7 +145,7 @@ class TracedPasses:
             self.fixed |= statistics
             program = Program(*given, self.fixed, not first)
         self.program, logits = program, program.logits
-        if not isinstance(logits, Value) or not logits.of_point:
+        if not logits.of_point:
             raise InputError(
                 "logits that depend on the images",
                 "some that are the same for all",

@@ -45,26 +45,15 @@ class NotAlone(InputError):
     """A network does not take a batch of one point, and so cannot be traced at one."""
 
 
-class Constant(NamedTuple):
-    """A number or array that stands in an equation itself."""
-
-    value: Any
-    leaves = frozenset[int]()
-    of_point = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return np.shape(self.value)
-
-
 @dataclass(frozen=True, order=True)
 class Value:
-    """An array that the network is given or computes.
+    """An array or number that the network is given, computes, or has in an equation itself.
 
     Attributes:
         number: in the order in which values are made; no two of a program have the same.
         leaves: numbers of the weights' leaves that it depends on.
         of_point: whether it depends on the point.
+        constant: what stands in an equation itself, a number or an array of one; else None.
     """
 
     number: int
@@ -73,9 +62,7 @@ class Value:
     dtype: Any = field(compare=False)
     leaves: frozenset[int] = field(compare=False)
     of_point: bool = field(compare=False)
-
-
-Atom = Value | Constant
+    constant: Any = field(default=None, compare=False)
 
 
 class Equation(NamedTuple):
@@ -87,15 +74,15 @@ class Equation(NamedTuple):
     """
 
     name: str
-    inputs: tuple[Atom, ...]
+    inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     options: Options
     function: Compute
 
     @property
     def values(self) -> list[Value]:
-        """The inputs that are values."""
-        return [each for each in self.inputs if isinstance(each, Value)]
+        """The inputs that are no constants."""
+        return [each for each in self.inputs if each.constant is None]
 
     @property
     def points(self) -> list[Value]:
@@ -111,7 +98,7 @@ class Equation(NamedTuple):
     def scales(self) -> bool:
         """Whether it multiplies one value by a number, or divides it by one."""
         return len(self.values) == 1 and (
-            self.name == "mul" or (self.name == "div" and isinstance(self.inputs[1], Constant))
+            self.name == "mul" or (self.name == "div" and self.inputs[1].constant is not None)
         )
 
 
@@ -132,7 +119,7 @@ class Program:
         leaves: the values of the weights' leaves, as `jax.tree.leaves` has them.
         paths: their paths.
         point: the point's value.
-        logits: the value of the logits (o,); a constant where they depend on nothing.
+        logits: the value of the logits (o,).
         constants: arrays that the network closes over, by value.
     """
 
@@ -174,10 +161,16 @@ class Program:
         self.point = self._new(shaped(last), frozenset([-1] if inner else []), True)
         (self.logits,) = self._inline(closed, [*self.leaves, self.point])
 
-    def _new(self, like: Array | ShapedArray, leaves: frozenset[int], of_point: bool) -> Value:
-        return Value(next(self._numbers), like.shape, like.dtype, leaves, of_point)
+    def _new(
+        self,
+        like: Array | ShapedArray,
+        leaves: frozenset[int] = frozenset(),
+        of_point: bool = False,
+        constant: Any = None,
+    ) -> Value:
+        return Value(next(self._numbers), like.shape, like.dtype, leaves, of_point, constant)
 
-    def _constant(self, array: ArrayLike) -> Atom:
+    def _constant(self, array: ArrayLike) -> Value:
         """An array that the network closes over."""
         if not isinstance(array, Tracer):
             # An outer trace would make a tracer of it, which stands for one architecture's arrays.
@@ -186,33 +179,33 @@ class Program:
         numeric = not jnp.issubdtype(array.dtype, jax.dtypes.extended)
         if array.size == 1 and numeric and not isinstance(array, Tracer):
             # NumPy's, since a comparison with one of JAX's is a tracer under an outer trace.
-            return Constant(np.asarray(array))
-        value = self._new(array, frozenset(), False)
+            return self._new(array, constant=np.asarray(array))
+        value = self._new(array)
         self.constants[value] = array
         return value
 
-    def _known(self, atom: Atom) -> Constant | None:
-        """The number or array that stands there, if it is one."""
-        if isinstance(atom, Constant):
-            return atom
-        array = self.constants.get(atom)
-        return None if array is None or isinstance(array, Tracer) else Constant(array)
+    def known(self, value: Value) -> Any:
+        """The number or array that a value is for all networks of a trace; None for others."""
+        array = self.constants.get(value, value.constant)
+        return None if isinstance(array, Tracer) else array
 
-    def _inline(self, closed: ClosedJaxpr, inputs: Sequence[Atom]) -> list[Atom]:
+    def _inline(self, closed: ClosedJaxpr, inputs: Sequence[Value]) -> list[Value]:
         """Append a function's equations; return its outputs."""
-        atoms: dict[Var, Atom] = dict(zip(closed.jaxpr.invars, inputs, strict=True))
+        values: dict[Var, Value] = dict(zip(closed.jaxpr.invars, inputs, strict=True))
         for variable, constant in zip(closed.jaxpr.constvars, closed.consts, strict=True):
-            atoms[variable] = self._constant(constant)
+            values[variable] = self._constant(constant)
 
-        def atom(variable: Var | Literal) -> Atom:
-            return Constant(variable.val) if isinstance(variable, Literal) else atoms[variable]
+        def value(variable: Var | Literal) -> Value:
+            if isinstance(variable, Literal):
+                return self._new(shaped(variable), constant=variable.val)
+            return values[variable]
 
         for equation in closed.jaxpr.eqns:
-            outputs = self._append(equation, closed.jaxpr, [*map(atom, equation.invars)])
-            atoms |= zip(equation.outvars, outputs, strict=True)
-        return [*map(atom, closed.jaxpr.outvars)]
+            outputs = self._append(equation, closed.jaxpr, [*map(value, equation.invars)])
+            values |= zip(equation.outvars, outputs, strict=True)
+        return [*map(value, closed.jaxpr.outvars)]
 
-    def _append(self, equation: JaxprEqn, jaxpr: Jaxpr, inputs: list[Atom]) -> list[Atom]:
+    def _append(self, equation: JaxprEqn, jaxpr: Jaxpr, inputs: list[Value]) -> list[Value]:
         name, options = equation.primitive.name, equation.params
         if name in INLINED:
             inner = options["jaxpr" if "jaxpr" in options else "call_jaxpr"]
@@ -220,22 +213,21 @@ class Program:
             return self._inline(closed, inputs)
         dtypes = {shaped(variable).dtype for variable in (*equation.invars, *equation.outvars)}
         function = fast_form(function_of(equation, jaxpr), name, options, dtypes)
-        known = [constant for each in inputs if (constant := self._known(each)) is not None]
+        known = [constant for each in inputs if (constant := self.known(each)) is not None]
         small = all(shaped(variable).size == 1 for variable in equation.outvars)
         if inputs and len(known) == len(inputs) and small:
             # Numbers that functions are given are read as if they stood there themselves.
             with jax.ensure_compile_time_eval():
-                outputs = function(*(each.value for each in known))
-                return [self._constant(out) for out in outputs]
-        if name == "cond" and isinstance(inputs[0], Constant):
-            return self._inline(options["branches"][int(inputs[0].value)], inputs[1:])
+                return [self._constant(out) for out in function(*known)]
+        if name == "cond" and inputs[0].constant is not None:
+            return self._inline(options["branches"][int(inputs[0].constant)], inputs[1:])
         if name == "scan" and self._unrolls(options["length"], inputs):
             return self._unroll(options, inputs)
         return self._add(equation, inputs, equation.outvars, function)
 
     def _add(
-        self, like: JaxprEqn, inputs: Sequence[Atom], outputs: Sequence[Var], function: Compute
-    ) -> list[Atom]:
+        self, like: JaxprEqn, inputs: Sequence[Value], outputs: Sequence[Var], function: Compute
+    ) -> list[Value]:
         """Append an equation like one of JAX's; return its outputs."""
         leaves = frozenset[int]().union(*(each.leaves for each in inputs))
         of_point = any(each.of_point for each in inputs)
@@ -245,19 +237,19 @@ class Program:
         self.equations.append(Equation(name, tuple(inputs), new, options, function))
         return [*new]
 
-    def _unrolls(self, length: int, inputs: Sequence[Atom]) -> bool:
+    def _unrolls(self, length: int, inputs: Sequence[Value]) -> bool:
         """Whether a loop of this length is written out."""
         of_both = any(each.leaves for each in inputs) and any(each.of_point for each in inputs)
         return of_both and 0 < length <= LONGEST_LOOP
 
-    def _unroll(self, options: Options, inputs: list[Atom]) -> list[Atom]:
+    def _unroll(self, options: Options, inputs: list[Value]) -> list[Value]:
         """Write out a loop, each step with its own slice of what the loop goes over."""
         if "num_consts" in options:  # JAX below 0.11
             consts, carried = options["num_consts"], options["num_carry"]
         else:
             consts, carried = map(len, options["ft_in"].unpack()[:2])
         fixed, carry = inputs[:consts], inputs[consts : consts + carried]
-        steps: list[list[Atom]] = []
+        steps: list[list[Value]] = []
         order = -1 if options["reverse"] else 1
         for step in range(options["length"])[::order]:
             take = lambda a, k=step: lax.index_in_dim(a, k, 0, False)  # noqa: E731
@@ -268,12 +260,12 @@ class Program:
         stack = lambda *arrays: jnp.stack(arrays)  # noqa: E731
         return [*carry, *(self._apply(stack, *each) for each in zip(*steps[::order], strict=True))]
 
-    def _apply(self, function: Callable[..., Array], *inputs: Atom) -> Atom:
+    def _apply(self, function: Callable[..., Array], *inputs: Value) -> Value:
         """Append the equations of a function of arrays."""
         like = [
-            jnp.asarray(each.value)
-            if isinstance(each, Constant)
-            else jax.ShapeDtypeStruct(each.shape, each.dtype)
+            jax.ShapeDtypeStruct(each.shape, each.dtype)
+            if each.constant is None
+            else jnp.asarray(each.constant)
             for each in inputs
         ]
         return self._inline(jax.make_jaxpr(function)(*like), inputs)[0]
@@ -307,7 +299,7 @@ class Program:
     @cached_property
     def live(self) -> list[int]:
         """Places of the equations that the logits depend on."""
-        return [] if isinstance(self.logits, Constant) else self.needed([self.logits])
+        return self.needed([self.logits])
 
     @cached_property
     def point_equations(self) -> dict[int, Equation]:
@@ -395,6 +387,6 @@ def _not_alone(found: str) -> NotAlone:
     )
 
 
-def value_of(arrays: Mapping[Value, Array], atom: Atom) -> Array:
+def value_of(arrays: Mapping[Value, Array], value: Value) -> Array:
     """A value's array, or the constant itself."""
-    return atom.value if isinstance(atom, Constant) else arrays[atom]
+    return arrays[value] if value.constant is None else value.constant

@@ -14,7 +14,7 @@ from ntkscore.trace.pairs import Pairs
 from ntkscore.trace.parameters import kind_or_none
 from ntkscore.trace.product_kernels import Factors, gram
 from ntkscore.trace.products import Product
-from ntkscore.trace.program import Constant, Equation, Program, Value
+from ntkscore.trace.program import Equation, Program, Value
 from ntkscore.trace.sites import Site, sites_of
 from ntkscore.trace.sketches import sketch
 
@@ -70,7 +70,7 @@ def leaf_slice_of(program: Program, value: Value) -> LeafSlice | None:
         return leaf_slice._replace(in_place=False)
     if not equation.scales:
         return None
-    constants = [each.value for each in equation.inputs if isinstance(each, Constant)]
+    constants = [each.constant for each in equation.inputs if each.constant is not None]
     number = float(np.asarray(constants[0]).item())  # a number, or an array of one
     factor = leaf_slice.factor * number if equation.name == "mul" else leaf_slice.factor / number
     return leaf_slice._replace(factor=factor) if factor else None
