@@ -106,8 +106,8 @@ def attack_all(
         What each attack left right, and the attacked images.
 
     Raises:
-        AttackError: if a label is none of the network's classes, or an attack is not for these
-            images or for so few classes.
+        AttackError: if a label is none of the network's classes, an attack is not for these images
+            or for so few classes, or the network takes no single image.
 
     Example:
         >>> import jax.numpy as jnp

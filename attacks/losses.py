@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkab
 from jaxtyping import Float, Int
 
 from attacks.core import Images
+from attacks.errors import AttackError
 from attacks.lazy import Array, jax, jnp
 
 Logits = Float[Array, "n o"]
@@ -96,6 +97,23 @@ def _at(logits: Logits, classes: Labels) -> Values:
 
 def _without(logits: Logits, labels: Labels) -> Logits:
     return jnp.where(jax.nn.one_hot(labels, logits.shape[1], dtype=bool), -jnp.inf, logits)
+
+
+def classes_of(network: Callable[[Images], Logits], images: Images) -> int:
+    """The number of logits of each image, by their shape alone.
+
+    Raises:
+        AttackError: if the network does not return logits of these images.
+    """
+    logits = jax.eval_shape(network, images)
+    shape = getattr(logits, "shape", type(logits).__name__)
+    if len(shape) != 2 or shape[0] != len(images):
+        raise AttackError(
+            f"logits of shape ({len(images)}, classes) of {len(images)} images",
+            shape,
+            "name the axes that the network squeezes or reduces",
+        )
+    return int(shape[1])
 
 
 @runtime_checkable

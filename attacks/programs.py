@@ -6,7 +6,7 @@ from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
 from attacks.lazy import jax, jnp
-from attacks.losses import Logits, Victim, ask
+from attacks.losses import At, Logits, Victim, ask, classes_of
 from attacks.steps import Run, Stepwise, is_ours, is_right, point_keys
 
 NETWORKS = 4
@@ -75,5 +75,10 @@ def answers(network: Network) -> Callable[..., Any]:
 
 @lru_cache(maxsize=NETWORKS)
 def look(network: Network) -> Callable[..., Any]:
-    """The margin with its logits and gradient."""
-    return network.compile(partial(ask, name="margin"))
+    """The margin with its logits and gradient; refuses what returns no logits."""
+
+    def asked(victim: Victim, x: Any) -> At:
+        classes_of(victim.logits, x)
+        return ask(victim, x, "margin")
+
+    return network.compile(asked)

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from attacks.core import Images, check_radius, project, random_array
 from attacks.errors import AttackError
 from attacks.lazy import Array, jax, jnp, lax
-from attacks.losses import Logits, Oracle
+from attacks.losses import Logits, Oracle, classes_of
 from attacks.projections import onto_l1_ball
 
 BallNorm = Literal["linf", "l2", "l1"]
@@ -168,7 +168,7 @@ class Stepwise:
         Raises:
             AttackError: if the attack is not for these images or for so few classes.
         """
-        self.check(x.shape[1:], jax.eval_shape(victim.logits, x).shape[1])
+        self.check(x.shape[1:], classes_of(victim.logits, x))
         key = jax.random.key(0) if key is None else key
         found, points, state = jnp.zeros(len(x), bool), x, None
         for number, run in enumerate(self.runs):

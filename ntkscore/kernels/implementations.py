@@ -25,6 +25,7 @@ from ntkscore.kernels.readouts import READOUTS
 from ntkscore.kernels.wanted import point_gradients
 from ntkscore.model import Labels, Logits, Model, Points
 from ntkscore.trace.compiled import one_by_one
+from ntkscore.trace.coupling import NotAlone
 from ntkscore.trace.parameters import (
     PARAMETER_SETS,
     Parameters,
@@ -33,7 +34,6 @@ from ntkscore.trace.parameters import (
     total,
 )
 from ntkscore.trace.passes import passes_of
-from ntkscore.trace.program import NotAlone
 from ntkscore.trace.windows import with_windows_apart
 
 Kernel = Callable[[Logits], Float[Array, "m m"]]

@@ -21,9 +21,8 @@ from ntkscore.task import check_labels
 from ntkscore.trace.blocks import BlockPasses
 from ntkscore.trace.compiled import in_pieces, with_passes
 from ntkscore.trace.content import logits_like, traced
-from ntkscore.trace.coupling import beside_another
+from ntkscore.trace.coupling import NotAlone, beside_another
 from ntkscore.trace.parameters import is_floating, join_parameters, split_leaves
-from ntkscore.trace.program import NotAlone
 
 log = logging.getLogger("ntkscore")
 
@@ -146,7 +145,8 @@ def network_of(
         model = with_passes(model, sets[0][0], memory, known)
     except NotAlone as error:
         if implementation not in ("auto", "ntvp"):
-            raise
+            remedy = f"{error.remedy}, or choose the implementation auto or ntvp"
+            raise NotAlone(error.expected, error.got, remedy) from error
         log.warning("%s; it is computed column by column, as if its points were coupled", error)
         model = model._replace(coupled=True)
     network = Network(model, implementation, known, classes)
@@ -243,6 +243,15 @@ def as_it_is_now(model: Model, points: Points) -> tuple[Model, int]:
             f"{type(error).__name__}: {what}",
             "call it so yourself to see where",
         ) from error
+    return model._replace(apply=function), classes_of(logits, count)
+
+
+def classes_of(logits: Any, count: int) -> int:
+    """The number of classes of some points' logits, arrays or their shapes; refuses anything else.
+
+    Raises:
+        InputError: if they are no logits of so many points.
+    """
     shape = getattr(logits, "shape", type(logits).__name__)
     if len(shape) != 2 or shape[0] != count:
         raise InputError(
@@ -250,7 +259,7 @@ def as_it_is_now(model: Model, points: Points) -> tuple[Model, int]:
             shape,
             "give a function of (params, whole batch) that returns one array",
         )
-    return model._replace(apply=function), int(shape[1])
+    return int(shape[1])
 
 
 @lru_cache(maxsize=4)

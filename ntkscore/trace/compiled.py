@@ -20,9 +20,10 @@ from ntkscore.memory import usable_memory
 from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit, have_values
 from ntkscore.trace.activations import fitting
 from ntkscore.trace.blocks import BlockPasses, Blocks
+from ntkscore.trace.coupling import NotAlone
 from ntkscore.trace.layouts import fast_gradients
 from ntkscore.trace.passes import TracedPasses
-from ntkscore.trace.program import NotAlone, Program
+from ntkscore.trace.program import Program
 
 DEFAULT_MEMORY = 4 * 2**30
 """Bytes, where a device does not say how many it has."""

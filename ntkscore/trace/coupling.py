@@ -15,6 +15,35 @@ COUPLING = 1e-3
 """Relative change of an image's logits, alone and in its batch, that rounding explains."""
 
 
+class NotAlone(InputError):
+    """A network does not take a batch of one point, and so cannot be traced at one."""
+
+
+def logits_alone(apply: Callable[..., Array], params: PyTree, point: Array, *key: Array) -> Array:
+    """The logits (o,) of a batch of one point.
+
+    Args:
+        apply: logits of (params, points), of a network with chance of (params, points, key).
+        params, point, key: of it.
+
+    Raises:
+        NotAlone: if the network does not take such a batch, or returns anything but its logits.
+    """
+    cause = None
+    try:
+        logits = apply(params, point[None], *key)
+        shape = getattr(logits, "shape", type(logits).__name__)
+        if shape[:-1] == (1,):
+            return logits[0]
+        found = f"logits of shape {shape}"
+    except Exception as error:  # whatever the network raises
+        found, cause = f"{type(error).__name__}: {error}", error
+    remedy = "name the axes that apply squeezes or reduces"
+    raise NotAlone(
+        "logits (1, classes) of a batch of one point", found.splitlines()[0], remedy
+    ) from cause
+
+
 def check_coupling(
     apply: Callable[..., Logits],
     params: PyTree,
@@ -35,11 +64,12 @@ def check_coupling(
     if len(points) < 2 or not np.isfinite(logits).all():
         return False
     beside = jitted(apply)(params, beside_another(points))[0] if among is None else among
-    limit = COUPLING * np.abs(logits).max()
-    if not np.allclose(beside, logits[0], rtol=0, atol=limit, equal_nan=True):
+    limit, same = COUPLING * np.abs(logits).max(), beside.shape == logits[0].shape
+    if not (same and np.allclose(beside, logits[0], rtol=0, atol=limit, equal_nan=True)):
+        in_batch, alone = map(_few if same else len, (beside, logits[0]))
         raise InputError(
             "logits of an image that do not depend on the rest of its batch, or on chance",
-            f"{_few(beside)} in a batch and {_few(logits[0])} alone",
+            f"{in_batch} in a batch and {alone} alone",
             "freeze the batch's statistics and switch dropout off, or declare it with "
             "Model(apply, params, coupled=True)",
         )

@@ -20,7 +20,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from jax.typing import ArrayLike
 from jaxtyping import Array, PyTree
 
-from ntkscore.errors import InputError
+from ntkscore.trace.coupling import logits_alone
 from ntkscore.trace.layouts import fast_form
 from ntkscore.trace.windows import function_of
 
@@ -39,10 +39,6 @@ Instead = Mapping[int, Compute]
 def shaped(variable: Var | Literal) -> ShapedArray:
     """The shape and dtype of an input or output of JAX's own equations."""
     return cast(ShapedArray, variable.aval)
-
-
-class NotAlone(InputError):
-    """A network does not take a batch of one point, and so cannot be traced at one."""
 
 
 @dataclass(frozen=True, order=True)
@@ -134,15 +130,10 @@ class Program:
         paths, leaves = zip(*jax.tree_util.tree_leaves_with_path(params), strict=True)
 
         def one(leaves: Sequence[Array], point: Array) -> Array:
-            return apply(jax.tree.unflatten(jax.tree.structure(params), leaves), point[None])[0]
+            tree = jax.tree.structure(params)
+            return logits_alone(apply, jax.tree.unflatten(tree, leaves), point)
 
-        try:
-            closed = jax.make_jaxpr(one)(list(leaves), point)
-        except Exception as error:
-            raise _not_alone(f"{type(error).__name__}: {error}") from error
-        if len(closed.out_avals[0].shape) != 1:
-            raise _not_alone(f"logits of shape {closed.out_avals[0].shape}")
-        self._read(closed, paths, fixed, inner)
+        self._read(jax.make_jaxpr(one)(list(leaves), point), paths, fixed, inner)
 
     def _read(
         self, closed: ClosedJaxpr, paths: tuple[tuple, ...], fixed: frozenset[int], inner: bool
@@ -377,14 +368,6 @@ class Program:
                 start = lax.stop_gradient(array) if value in stop_at else array
                 arrays[value] = start + zeros[value] if zeros and value in zeros else start
         return {**arrays, **{value: before[value] for value in stop_at}}
-
-
-def _not_alone(found: str) -> NotAlone:
-    return NotAlone(
-        "logits (1, classes) of a batch of one point",
-        found.splitlines()[0],
-        "name the axes that apply squeezes or reduces, or choose the implementation auto or ntvp",
-    )
 
 
 def value_of(arrays: Mapping[Value, Array], value: Value) -> Array:

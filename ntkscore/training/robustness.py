@@ -20,13 +20,13 @@ from ntkscore.compiler import compiler_options
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision
 from ntkscore.kernels.checks import check_range, check_same_network
-from ntkscore.kernels.network import as_it_is_now, checked_model
+from ntkscore.kernels.network import as_it_is_now, checked_model, classes_of
 from ntkscore.model import Model
 from ntkscore.results.checkpoints import ArrayFolder, fingerprint
 from ntkscore.task import check_classes, check_labels
 from ntkscore.text import format_rho
 from ntkscore.trace.compiled import logits_of
-from ntkscore.trace.coupling import check_coupling, jitted
+from ntkscore.trace.coupling import check_coupling, jitted, logits_alone
 from ntkscore.trace.parameters import dtype_of_weights
 from ntkscore.training.steps import as_pixels
 
@@ -114,7 +114,8 @@ def robustness(
 
     Raises:
         InputError: if images, labels or a choice do not fit, there are too few classes, logits
-            depend on other images, or the folder is of another evaluation.
+            depend on other images, the network takes no single image, or the folder is of another
+            evaluation.
 
     Source: Croce and Hein (2020), "Reliable evaluation of adversarial robustness with an ensemble
     of diverse parameter-free attacks".
@@ -159,7 +160,10 @@ def robustness(
                 store[ANSWERS] = {"logits": logits}
     how: dict[str, Any] = {"seed": seed, "batch": min(batch, max(len(labels), 1))}
     how |= {"draws": DRAWS if chance else 0, "store": store, "report": report}
-    return attack_all(apply, params, pixels, labels, chosen, options=compiler_options(), **how)
+    try:
+        return attack_all(apply, params, pixels, labels, chosen, options=compiler_options(), **how)
+    except AttackError as error:
+        raise InputError(*error.args) from error
 
 
 class Subject(NamedTuple):
@@ -215,8 +219,8 @@ class Subject(NamedTuple):
             model, classes = as_it_is_now(model, some)
             logits = logits_of(model, jax.ShapeDtypeStruct(some.shape[1:], own))
             if model.passes is None or logits is not model.apply:
-                alone = jitted(model.apply)(model.params, some[:1])
-                check_coupling(model.apply, model.params, alone, some)
+                alone = logits_alone(jitted(model.apply), model.params, some[0])
+                check_coupling(model.apply, model.params, alone[None], some)
         check_classes(classes)
         check_labels(labels, len(images), classes)
 
@@ -235,15 +239,18 @@ def _with_casts(logits: Callable[..., Array], own: DTypeLike, dtype: DTypeLike) 
 
 
 def _classes_with_chance(model: Model, points: Array) -> int:
-    """How many logits a network that takes a key has."""
+    """How many logits a network that takes a key has; refuses one that takes no single point."""
+    key = jax.random.key(0)
     try:
-        return jax.eval_shape(model.apply, model.params, points, jax.random.key(0)).shape[1]
+        logits = jax.eval_shape(model.apply, model.params, points, key)
     except TypeError as error:
         raise InputError(
             f"a model with apply(params, images, key) for {AUTOATTACK}-rand",
             str(error),
             f"choose {AUTOATTACK}, which is for networks without chance",
         ) from error
+    jax.eval_shape(partial(logits_alone, model.apply), model.params, points[0], key)
+    return classes_of(logits, len(points))
 
 
 def claim(

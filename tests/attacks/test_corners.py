@@ -97,6 +97,38 @@ def test_an_attack_by_itself_asks_for_its_classes_and_images() -> None:
     assert targeted(RHO, "linf", 2)["fab-t"].fewest_classes == 2
 
 
+@pytest.mark.usefixtures("unchecked")
+def test_a_network_that_takes_no_single_image_is_refused() -> None:
+    flat = linear(4)
+    # A number of its own, since networks that are equal at two points share their programs.
+    squeezed = flat._replace(apply=lambda w, x: jnp.squeeze(1.3 * flat.apply(w, x)))
+    y = answers(squeezed, greys())
+    for ask in (robustness, evaluate, rights):
+        with refuses("(4,)", expected="(1, classes)", remedy="squeezes"):
+            ask(squeezed, greys(), y)
+        with refuses("(4,)", expected="(1, classes)"):
+            ask(squeezed, greys(1), y[:1])
+    chance = squeezed._replace(apply=lambda w, x, key: squeezed.apply(w, x))
+    for count in (8, 1):
+        with refuses("(4,)", expected="(1, classes)", remedy="squeezes"):
+            robustness(chance, greys(count), y[:count], "autoattack-rand")
+    none = squeezed._replace(apply=lambda w, x, key: flat.apply(w, x).sum(1))
+    with refuses("(1,)", expected="(1, classes)"):
+        robustness(none, greys(), y, "autoattack-rand")
+
+    def apply(w: Any, x: Any) -> Any:
+        if len(x) == 1:
+            raise IndexError("one image")
+        return 1.4 * flat.apply(w, x)
+
+    with refuses("IndexError", expected="(1, classes)", remedy="squeezes"):
+        robustness(Model(apply, flat.params), greys(), y)
+    with refuses("(4,)", expected="(1, classes)", remedy="squeezes", kind=AttackError):
+        attack_all(squeezed.apply, flat.params, greys(), y, {"apgd": APGD(RHO)})
+    with refuses("(4,)", expected="(1, classes)", remedy="squeezes", kind=AttackError):
+        APGD(RHO)(Victim(lambda x: squeezed.apply(flat.params, x), y[:1]), greys(1))
+
+
 @pytest.mark.parametrize(
     ("make", "came"),
     [

@@ -344,8 +344,19 @@ def test_a_network_that_takes_no_batch_of_one_is_computed_as_a_batch(caplog: Any
     assert "a batch of one point" in caplog.text
     rows = scored(Model(apply, [A, B]), np.asarray(X), np.arange(5) % 3)
     assert rows.query("score == 'frobenius' and kernel == 'robust'")["status"].eq("ok").all()
-    with refuses("()", expected="(1, classes)", remedy="ntvp"):
+    with refuses("(3,)", expected="(1, classes)", remedy="ntvp"):
         ntk(Model(apply, [A, B]), X, implementation="contraction")
+
+
+def test_logits_of_one_point_have_the_form_of_those_of_several() -> None:
+    # Numbers of their own, since networks that are equal at two points share their programs.
+    several = lambda w, x, k: jnp.tanh(k * x @ w[0]) @ w[1]  # noqa: E731
+    fewer = lambda w, x: several(w, x, 1.1)[:, : 2 if len(x) == 1 else 3]  # noqa: E731
+    with refuses(3, 2, expected="the rest of its batch"):
+        ntk(Model(fewer, [A, B]), X)
+    turned = lambda w, x: several(w, x, 1.2).T if len(x) == 1 else several(w, x, 1.2)  # noqa: E731
+    with refuses("(3, 1)", expected="(1, classes)"):
+        ntk(Model(turned, [A, B]), X, implementation="layerwise")
 
 
 def test_coupled_networks_with_a_derivative_of_their_own() -> None:
