@@ -17,7 +17,6 @@ from attacks.steps import (
     Keys,
     Run,
     Stepwise,
-    check_counts,
     drawn,
     fold,
     is_right,
@@ -93,10 +92,10 @@ class SquareAttack(Stepwise):
     rescale: bool = True
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.queries < 1:
             raise AttackError("at least one query", self.queries, "raise it")
-        check_counts(self.queries, self.restarts)
+        object.__setattr__(self, "steps", self.queries)
+        super().__post_init__()
 
     def check(self, shape: Sequence[int], classes: int) -> None:
         """Refuse points that are no images, as `Stepwise.check` refuses few classes."""
@@ -107,11 +106,6 @@ class SquareAttack(Stepwise):
                 f"points of shape {tuple(shape)}",
                 "choose another attack",
             )
-
-    @property
-    def runs(self) -> tuple[Run, ...]:
-        """One for each restart."""
-        return (Run(self.queries),) * self.restarts
 
     def start(
         self, victim: Oracle, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None

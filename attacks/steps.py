@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
@@ -41,24 +41,10 @@ class Run(NamedTuple):
     random: bool = True
 
 
-@runtime_checkable
-class State(Protocol):
-    """Where a run is; all arrays have a row for each point, on a device or the host."""
-
-    @property
-    def best(self) -> Float[Array | np.ndarray, "n ..."]:
-        """The points of the highest loss, at which the next run may begin."""
-        ...
-
-    @property
-    def adversarial(self) -> Float[Array | np.ndarray, "n ..."]:
-        """Where `found`, points that are misclassified."""
-        ...
-
-    @property
-    def found(self) -> Bool[Array | np.ndarray, " n"]:
-        """Whether such a point was found, inside the ball."""
-        ...
+State = Any
+"""Where a run is, a named tuple of arrays with a row for each point, on a device or the host. It
+has `best`, the points of the highest loss, at which the next run may begin; `found` (n,), whether a
+misclassified point was found inside the ball; and `adversarial`, these points where they were."""
 
 
 @dataclass(frozen=True)
@@ -70,23 +56,30 @@ class Stepwise:
         norm: of the ball, `linf`, `l2` or `l1`.
 
     Raises:
-        AttackError: if the norm is unknown, or the radius no number, negative or too large.
+        AttackError: if the norm is unknown, the radius no number, negative or too large, or there
+            is no step or no restart, or fewer than no targets.
     """
 
     rho: float | Array
     norm: BallNorm = "linf"
-    targets = 0  # what attacks with targets have as a field
+    steps, restarts, targets = 1, 1, 0  # which attacks with several have as fields
 
     def __post_init__(self) -> None:
         if self.norm not in BALL_NORMS:
             raise AttackError("the norm linf, l2 or l1", repr(self.norm), "choose one of them")
         # A box without bounds has no corner, which an ℓ1 ball may reach far beyond.
         check_radius(self.rho, self.norm, None if self.norm == "l1" else (0.0, 1.0))
+        if min(self.steps, self.restarts) < 1 or self.targets < 0:
+            raise AttackError(
+                "at least one step, one restart and no fewer than 0 targets",
+                f"{self.steps}, {self.restarts} and {self.targets}",
+                "raise them",
+            )
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """What the attack is made of; a point that has fallen in one needs no other."""
-        raise NotImplementedError
+        """For each target and restart one; a point that has fallen in one needs no other."""
+        return tuple(Run(self.steps, target=k) for k in self.places for _ in range(self.restarts))
 
     @property
     def fewest_classes(self) -> int:
@@ -143,7 +136,7 @@ class Stepwise:
         raise NotImplementedError
 
     def advance(
-        self, victim: Oracle, x: Images, keys: Keys, run: Run, step: Any, state: Any
+        self, victim: Oracle, x: Images, keys: Keys, run: Run, step: Any, state: State
     ) -> State:
         """The state after a step.
 
@@ -183,7 +176,7 @@ class Stepwise:
             found = found | state.found
         return points
 
-    def _to_the_end(self, victim: Oracle, x: Images, keys: Keys, run: Run, state: Any) -> Any:
+    def _to_the_end(self, victim: Oracle, x: Images, keys: Keys, run: Run, state: State) -> State:
         """The state after all steps of a run.
 
         Of a network that is a pytree, the program is kept for other weights, labels and radii.
@@ -226,20 +219,6 @@ def is_ours(attack: Stepwise) -> bool:
 def same(run: Run) -> Run:
     """The run whose programs serve this one too, since the target is their data."""
     return run._replace(target=min(run.target, 1))
-
-
-def check_counts(steps: int, restarts: int = 1, targets: int = 0) -> None:
-    """Refuse an attack that would do nothing, whatever the network.
-
-    Raises:
-        AttackError: if there is no step or no restart, or fewer than no targets.
-    """
-    if min(steps, restarts) < 1 or targets < 0:
-        raise AttackError(
-            "at least one step, one restart and no fewer than 0 targets",
-            f"{steps}, {restarts} and {targets}",
-            "raise them",
-        )
 
 
 def point_keys(key: Array, rows: Any) -> Keys:

@@ -145,6 +145,13 @@ def test_an_attack_that_would_do_nothing_is_refused(make: Any, came: tuple) -> N
         make()
 
 
+def test_an_attack_has_a_run_for_each_target_and_restart() -> None:
+    assert [run.steps for run in SquareAttack(RHO, queries=7, restarts=2).runs] == [7, 7]
+    assert [run.steps for run in FMN(RHO, steps=5).runs] == [5]
+    for attack in (FAB(RHO, targets=2, restarts=2), PGD(RHO, targets=2, restarts=2)):
+        assert [run.target for run in attack.runs] == [2, 2, 3, 3]
+
+
 @pytest.mark.parametrize("steps", range(1, 9))
 def test_of_few_steps_some_are_at_the_radius_itself(steps: int) -> None:
     runs = APGD(12.0, "l1", steps).runs
