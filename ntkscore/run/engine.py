@@ -116,12 +116,12 @@ def run(
     # What stays in memory is compared with no other layout's rows, so all cores may be one device.
     stays = isinstance(out, Memory)
     (devices.keep_compiled if stays else devices.prepare)()
-    from ntkscore.run.scorer import Scorer  # and with it JAX
+    from ntkscore.run.scorer import check_network  # and with it JAX
 
     space, config, seeds = job.space, job.config, job.seeds
     # Refuses what the space cannot take before anything is written.
     images, _ = job.draws[seeds[0]]
-    Scorer(space, config).check_network(architectures[0], images)
+    check_network(space, config, architectures[0], images)
     names = tuple(space.identity(architectures[0]))
     results = ResultSet.create_or_resume(out, job.configuration, names)
     _refuse_other_weights(results, space, architectures)

@@ -154,6 +154,62 @@ def _piecewise(space: Space, config: Config) -> Callable[..., tuple[PyTree, ...]
     return compute
 
 
+def _named_by(config: Config) -> tuple[Any, Any]:
+    """The attack and the reading of the logits that a config names; refuses an unhashable one."""
+    named = ATTACKS[config.attack], READOUTS[config.output]
+    for each in named:
+        if type(each).__hash__ is None:
+            raise InputError(
+                "an attack and a reading of the logits that can be hashed, so that "
+                "their program is found again",
+                type(each).__name__,
+                "give a function, or a frozen dataclass",
+            )
+    return named
+
+
+def check_network(
+    space: Space, config: Config, architecture: Architecture, images: np.ndarray
+) -> None:
+    """Refuse what does not fit, before anything is computed.
+
+    Raises:
+        InputError: if a column's name is taken, a radius or the implementation does not fit, a
+            function cannot be hashed, or the network's images depend on each other and the space
+            does not say so.
+    """
+    _named_by(config)
+    config.check_radii(images.shape[1:])
+    names, options = space.identity(architecture).keys(), space.columns.keys()
+    others = {*VARYING, *OF_IMAGES, *config.to_dict()}
+    if common := sorted(((names | options) & others) | (names & options)):
+        raise InputError(
+            f"columns of the space {space.name} whose names no other column of a run has",
+            ", ".join(common),
+            "rename them",
+        )
+    shape, code = space.shape(architecture), space.encode(architecture)
+    made: list[Model] = []
+
+    def model(variables: PyTree, code: PyTree, images: Array) -> Array:
+        made.append(space.model(shape, variables, code, images))
+        return images
+
+    dtype = dtype_of(config)
+    with precision(config):
+        variables = space.draw(shape, 0, dtype)
+        jax.eval_shape(model, variables, code, jax.ShapeDtypeStruct(images.shape, dtype))
+        (traced,) = made
+        implementation_for(traced, config.implementation)
+        if space.piecewise or traced.coupled or traced.passes is not None:
+            return
+        # Passes are derived from a trace of one point, in which no batch is seen.
+        points, code = jnp.asarray(images[:2], dtype), jax.tree.map(jnp.asarray, code)
+        network, _ = as_it_is_now(space.model(shape, variables, code, points), points)
+        network = with_passes(network, points)
+        passes_of(network, points).forward(network.params, points)
+
+
 @dataclass(frozen=True)
 class Batch:
     """The images of one seed and the weights of one shape, on the devices."""
@@ -226,7 +282,7 @@ class Scorer:
         layout_independent: forbid options of the compiler whose rounding depends on the layout.
 
     Raises:
-        InputError: if the implementation does not fit the space's networks.
+        InputError: if a function that the config names cannot be hashed.
     """
 
     def __init__(
@@ -243,15 +299,7 @@ class Scorer:
         measured = tuple(replace(quantity, on_host=None) for quantity in quantities())
         # A function may refer to what has changed since.
         now = json.dumps(functions_of(space, config))
-        registered = ATTACKS[config.attack], READOUTS[config.output], measured, now
-        for each in registered[:2]:
-            if type(each).__hash__ is None:
-                raise InputError(
-                    "an attack and a reading of the logits that can be hashed, so that "
-                    "their program is found again",
-                    type(each).__name__,
-                    "give a function, or a frozen dataclass",
-                )
+        registered = *_named_by(config), measured, now
         self._whole = partial(
             _program, space, config.program, self.plan, layout_independent, *registered
         )
@@ -261,43 +309,6 @@ class Scorer:
         if space.piecewise:
             # JAX maps no gradient of a grouped convolution over cotangents of arrays on a mesh.
             self._everywhere = self._split = SingleDeviceSharding(self.plan.devices[0])
-
-    def check_network(self, architecture: Architecture, images: np.ndarray) -> None:
-        """Refuse what does not fit, before anything is computed.
-
-        Raises:
-            InputError: if a column's name is taken, a radius or the implementation does not fit, or
-                the network's images depend on each other and the space does not say so.
-        """
-        self.config.check_radii(images.shape[1:])
-        names, options = self.space.identity(architecture).keys(), self.space.columns.keys()
-        others = {*VARYING, *OF_IMAGES, *self.config.to_dict()}
-        if common := sorted(((names | options) & others) | (names & options)):
-            raise InputError(
-                f"columns of the space {self.space.name} whose names no other column of a run has",
-                ", ".join(common),
-                "rename them",
-            )
-        shape, code = self.space.shape(architecture), self.space.encode(architecture)
-        made: list[Model] = []
-
-        def model(variables: PyTree, code: PyTree, images: Array) -> Array:
-            made.append(self.space.model(shape, variables, code, images))
-            return images
-
-        dtype = dtype_of(self.config)
-        with precision(self.config):
-            variables = self.space.draw(shape, 0, dtype)
-            jax.eval_shape(model, variables, code, jax.ShapeDtypeStruct(images.shape, dtype))
-            (traced,) = made
-            implementation_for(traced, self.config.implementation)
-            if self.space.piecewise or traced.coupled or traced.passes is not None:
-                return
-            # Passes are derived from a trace of one point, in which no batch is seen.
-            points, code = jnp.asarray(images[:2], dtype), jax.tree.map(jnp.asarray, code)
-            network, _ = as_it_is_now(self.space.model(shape, variables, code, points), points)
-            network = with_passes(network, points)
-            passes_of(network, points).forward(network.params, points)
 
     def batch(
         self, images: np.ndarray, labels: np.ndarray, seed: int, shape: Hashable = ()

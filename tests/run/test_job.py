@@ -29,7 +29,7 @@ from ntkscore.measures.registry import identity
 from ntkscore.options import option
 from ntkscore.results import ResultSet, result_set, store
 from ntkscore.results.rows import Rows
-from ntkscore.run import calls, engine, fingerprints
+from ntkscore.run import calls, engine, fingerprints, scorer
 from ntkscore.run.devices import Plan, one_device
 from ntkscore.run.scorer import Scorer
 from ntkscore.run.scoring import Scoring
@@ -56,7 +56,7 @@ def counted(work: calls.Work, **_: object) -> Iterator[tuple[Plan, list[Rows]]]:
 @pytest.fixture(autouse=True)
 def stubbed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "compute", counted)
-    monkeypatch.setattr(Scorer, "check_network", lambda self, architecture, images: None)
+    monkeypatch.setattr(scorer, "check_network", lambda *given: None)
 
 
 def job(space: ntkscore.Space = SPACE, seeds: int = 1, **choices: Any) -> Scoring:
@@ -194,10 +194,14 @@ def test_an_attribute_is_not_the_global_value_of_its_name() -> None:
 def test_an_attack_without_a_hash_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.undo()  # so that networks are checked
     monkeypatch.setitem(ATTACKS, "strong", type("Weak", (Strong,), {})(2))
     monkeypatch.setattr(type(ATTACKS["strong"]), "__hash__", None)
     with refuses("Weak"):
         score(NETWORKS[:4], tmp_path / "out", job(attack="strong"))
+    assert not (tmp_path / "out").exists()
+    with refuses("Weak"):
+        Scorer(SPACE, Config(attack="strong"))
 
 
 def test_a_run_does_not_go_on_where_a_name_of_ours_was_given_to_another(
