@@ -94,7 +94,7 @@ def measure(choices: Choices, cells: list[Cell], device: Any, rivals: bool) -> d
     torch = rivals and importlib.util.find_spec("torch") is not None
 
     def stacks(cells: list[Cell]) -> list[Any]:
-        return [scorer.start([cell], batch).stacks for cell in cells]
+        return [scorer.start([cell], batch) for cell in cells]
 
     compile_seconds = seconds(partial(stacks, cells[:1]), 1)
     for kernel in (clean, plain) if rivals else (clean,):

@@ -134,14 +134,12 @@ def compute(
         queue = in_order(space, sharing, scorer.plan.group)
         batch = scorer.batch(images, labels, seed, shape)
         waiting: list[Architecture] = []
-        pending = None
+        stacks = None
         while queue or waiting:
-            count = scorer.plan.per_call
-            chunk, rows = queue[:count], []
+            chunk = queue[: scorer.plan.per_call]
             try:
                 started = scorer.start(chunk, batch) if chunk else None
-                if pending is not None:
-                    rows = pending.rows()
+                rows = scorer.rows(waiting, batch, stacks) if stacks else []
             except jax.errors.JaxRuntimeError as error:
                 # The failure may belong to the call before this one, whose rows are lost too.
                 smaller = scorer.plan.halved() if devices.out_of_memory(error) else None
@@ -149,9 +147,9 @@ def compute(
                     raise
                 scorer = make(smaller)
                 batch = scorer.batch(images, labels, seed, shape)
-                queue, waiting, pending = waiting + queue, [], None
+                queue, waiting, stacks = waiting + queue, [], None
                 continue
-            queue, waiting, pending = queue[count:], chunk, started
+            queue, waiting, stacks = queue[len(chunk) :], chunk, started
             if rows:
                 yield scorer.plan, rows
 

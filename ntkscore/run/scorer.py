@@ -237,41 +237,6 @@ def _tell_alike(network: Mapping[str, str | int], kernel: np.ndarray) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Pending:
-    """Networks that are being computed, the columns that name each, and stacks on the devices."""
-
-    networks: Sequence[Mapping[str, str | int]]
-    stacks: Stack
-    labels: Array | np.ndarray
-    config: Config
-
-    def rows(self) -> list[Rows]:
-        """Wait for the stacks and measure every score; the rows of each network."""
-        labels, stacks = np.asarray(self.labels), jax.tree.map(np.asarray, self.stacks)
-        attacks = [self.config.attack_at(rho) for rho in self.config.rhos]
-        rows_by_network = []
-        # The stacks may be longer, since a call always has its full number of networks.
-        for k, network in enumerate(self.networks):
-            if WEIGHTS in network:
-                own = jax.tree.map(lambda a, k=k: a[k], stacks)
-                _tell_alike(network, own.kernel("clean"))
-            rows: Rows = []
-            for i, (rho, attack) in enumerate(zip(self.config.rhos, attacks, strict=True)):
-                columns = {
-                    **network,
-                    "rho": rho,
-                    # A function of one's own need not have them.
-                    "steps": getattr(attack, "steps", 0),
-                    "step_size": float(getattr(attack, "step_size", np.nan)),
-                }
-                one = jax.tree.map(lambda a, k=k, i=i: a[k, i], stacks)
-                with one_thread():
-                    rows += rows_of(columns, one, labels, self.config.betas, self.config.proxies)
-            rows_by_network.append(rows)
-        return rows_by_network
-
-
 class Scorer:
     """Scores architectures of a space; compiles on first use, once for each shape.
 
@@ -332,8 +297,8 @@ class Scorer:
             )
             return Batch(seed, shape, *jax.device_put(arrays, self._everywhere))
 
-    def start(self, architectures: Sequence[Architecture], batch: Batch) -> Pending:
-        """Begin the computation of some networks of a shape, at most a call's, without waiting."""
+    def start(self, architectures: Sequence[Architecture], batch: Batch) -> Stack:
+        """The stacks of some networks of a shape, at most a call's, which need not be there yet."""
         # A call always has the same shape; the last network is repeated to fill it.
         missing = self.plan.per_call - len(architectures)
         padded = [*architectures, *[architectures[-1]] * missing]
@@ -348,8 +313,38 @@ class Scorer:
                 jnp.asarray(self.config.rhos, dtype_of(self.config)),
                 batch.key,
             )
-        networks = [{**self.space.identity(a), "seed": batch.seed} for a in architectures]
-        return Pending(networks, Stack(*computed), batch.labels, self.config)
+        return Stack(*computed)
+
+    def rows(
+        self, architectures: Sequence[Architecture], batch: Batch, stacks: Stack
+    ) -> list[Rows]:
+        """Wait for the stacks that `start` gave and measure every score; the rows of each network.
+
+        The stacks may be longer, since a call always has its full number of networks.
+        """
+        config, labels = self.config, np.asarray(batch.labels)
+        stacks = jax.tree.map(np.asarray, stacks)
+        attacks = [config.attack_at(rho) for rho in config.rhos]
+        rows_by_network = []
+        for k, architecture in enumerate(architectures):
+            network = {**self.space.identity(architecture), "seed": batch.seed}
+            if WEIGHTS in network:
+                own = jax.tree.map(lambda a, k=k: a[k], stacks)
+                _tell_alike(network, own.kernel("clean"))
+            rows: Rows = []
+            for i, (rho, attack) in enumerate(zip(config.rhos, attacks, strict=True)):
+                columns = {
+                    **network,
+                    "rho": rho,
+                    # A function of one's own need not have them.
+                    "steps": getattr(attack, "steps", 0),
+                    "step_size": float(getattr(attack, "step_size", np.nan)),
+                }
+                one = jax.tree.map(lambda a, k=k, i=i: a[k, i], stacks)
+                with one_thread():
+                    rows += rows_of(columns, one, labels, config.betas, config.proxies)
+            rows_by_network.append(rows)
+        return rows_by_network
 
     def trace(self, architecture: Architecture, samples: int) -> Traced:
         """The program of a call on so many images as JAX traces it; nothing is computed.
@@ -373,9 +368,3 @@ class Scorer:
             rhos = jax.ShapeDtypeStruct((len(config.rhos),), dtype)
             codes = jax.tree.map(lambda each: on(each, self._split), codes)
             return self._whole().trace(shape, codes, *arrays, rhos, key)
-
-    def __call__(self, architectures: Sequence[Architecture], batch: Batch) -> list[Rows]:
-        """Score any number of networks: the rows of each."""
-        count = self.plan.per_call
-        calls = [architectures[i : i + count] for i in range(0, len(architectures), count)]
-        return [rows for call in calls for rows in self.start(call, batch).rows()]

@@ -312,9 +312,13 @@ def test_a_run_computes_by_pieces_what_one_program_does() -> None:
     points = np.random.default_rng(1).uniform(size=(4, *TASK.image_shape))
     scorer = Scorer(SPACE, Config(x64=True))
     batch = scorer.batch(points, np.arange(4), 0, SPACE.shape(SMALL))
-    (rows,) = scorer([SMALL], batch)
-    scorer._compute = scorer._whole()
-    same_rows(pd.DataFrame(rows), pd.DataFrame(*scorer([SMALL], batch)), tolerance=1e-6)
+    whole = Scorer(SPACE, Config(x64=True))
+    whole._compute = whole._whole()
+    pieces, together = (
+        pd.DataFrame(*each.rows([SMALL], batch, each.start([SMALL], batch)))
+        for each in (scorer, whole)
+    )
+    same_rows(pieces, together, tolerance=1e-6)
 
 
 def test_a_run_takes_one_network_at_a_time() -> None:

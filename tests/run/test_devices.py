@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -139,20 +140,20 @@ def test_memory_exhausted_while_waiting_repeats_the_waiting_networks(
     monkeypatch: pytest.MonkeyPatch, one_by_one: pd.DataFrame
 ) -> None:
     """A call that fails when its results are fetched is done again, and nothing is lost."""
-    start = Scorer.start
+    start, rows = Scorer.start, Scorer.rows
     failing = []
 
-    def fail(_: object) -> None:
-        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+    def counted(self: Scorer, architectures: list[object], batch: object) -> object:
+        failing.extend([len(architectures)] * (self.plan.batch == 2))
+        return start(self, architectures, batch)  # type: ignore[arg-type]
 
-    def limited(self: Scorer, architectures: list[object], batch: object) -> object:
-        pending = start(self, architectures, batch)  # type: ignore[arg-type]
+    def limited(self: Scorer, *arguments: Any) -> object:
         if self.plan.batch == 2:
-            failing.append(len(architectures))
-            return SimpleNamespace(rows=lambda: fail(pending))
-        return pending
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+        return rows(self, *arguments)
 
-    monkeypatch.setattr(Scorer, "start", limited)
+    monkeypatch.setattr(Scorer, "start", counted)
+    monkeypatch.setattr(Scorer, "rows", limited)
     same_rows(rows_by(here(1, 2)), one_by_one)
     assert failing == [2, 2]
 
@@ -344,7 +345,7 @@ space, config = NASBench201(cells_per_stage=1).on(data.task), ntkscore.Config()
 cells, (images, labels) = [space.parse(413)] * 2, data.draw(1)
 scorer = Scorer(space, config, Plan(tuple(jax.local_devices()), 1, 1))
 batch = scorer.batch(images, labels, 1)
-rows = [row for rows in scorer(cells, batch) for row in rows]
+rows = [row for rows in scorer.rows(cells, batch, scorer.start(cells, batch)) for row in rows]
 found = [r["value"] for r in rows if (r["kernel"], r["score"]) == ("clean", "frobenius")]
 def clean(variables, images):
     return ntkscore.ntk(space.model((), variables, space.encode(cells[0]), images), images)

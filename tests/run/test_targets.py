@@ -279,7 +279,7 @@ def test_groups_are_chosen_by_the_compilers_figure_and_compiled_once() -> None:
     assert (alone.plan.group, alone.plan.batch) == (1, 2)
     batch = alone.batch(*IMAGES.draw(0), 0)
     with compilations() as large:
-        rows = alone([cell], batch)
+        rows = alone.rows([cell], batch, alone.start([cell], batch))
     # The call ran the program that had been compiled to see what it needs.
     assert len(large) <= 2
     assert len(rows) == 1
