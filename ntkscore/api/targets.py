@@ -1,7 +1,6 @@
 """Whether a scoring fits on a GPU or TPU that is not at hand, and how fast it is at best."""
 
 from collections.abc import Sequence
-from math import nan
 
 import numpy as np
 import pandas as pd
@@ -13,11 +12,11 @@ from ntkscore.kernels.network import checked_model
 from ntkscore.model import Model
 from ntkscore.run.devices import Plan
 from ntkscore.run.fits import (
-    Arithmetic,
     Compiled,
     arithmetic,
     compiled_alone,
     fit,
+    least_seconds,
     mean_cost,
     trace_network,
 )
@@ -88,7 +87,7 @@ def fits(
     layout, program = fit(job.space, job.config, dearest, samples, device, batch=batch)
     work = arithmetic(job.space, job.config, dearest, samples)
     count = len(chosen) * len(job.seeds)
-    seconds = work.seconds(device, count, mean_cost(job.space, chosen))
+    seconds = least_seconds(device, count, *work, mean_cost(job.space, chosen))
     return _row(device, layout, program, count, seconds)
 
 
@@ -100,8 +99,8 @@ def _fits_network(target: str, model: Model, images: np.ndarray, config: Config)
             model = checked_model(model, dtype_of(config))
         traced = trace_network(model, images.shape, config, device)
         found = compiled_alone(traced, chosen)
-    work = Arithmetic(2 * program_multiply_adds(traced.jaxpr.jaxpr), nan)
-    return _row(chosen, Plan((device,), 1, 1), found, 1, work.seconds(chosen, 1))
+    seconds = least_seconds(chosen, 1, 2 * program_multiply_adds(traced.jaxpr.jaxpr))
+    return _row(chosen, Plan((device,), 1, 1), found, 1, seconds)
 
 
 def _row(target: Target, plan: Plan, program: Compiled, count: int, seconds: float) -> pd.DataFrame:

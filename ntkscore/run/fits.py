@@ -58,31 +58,13 @@ def compiled(traced: Traced, target: Target) -> Compiled:
     return Compiled(seconds, bytes_needed(program), program.as_text() or "")
 
 
-class Arithmetic(NamedTuple):
-    """Floating-point operations, twice the multiply-adds, of a network with the dearest operations.
-
-    They are of all that is computed of the network, and of its forward pass for an image.
-    """
-
-    network: float
-    forward: float
-
-    def seconds(self, target: Target, networks: int, mean_cost: float | None = None) -> float:
-        """A bound below the time of so many networks: this work at the device's published rate.
-
-        Args:
-            networks: how many, times seeds.
-            mean_cost: mean multiply-adds of their forward passes for an image (`Space.costs`);
-                those of the dearest network if left out.
-        """
-        part = 1.0 if mean_cost is None else min(2 * mean_cost / self.forward, 1.0)
-        return networks * part * self.network / target.rate
-
-
 def arithmetic(
     space: Space, config: Config, architecture: Architecture, samples: int
-) -> Arithmetic:
-    """The arithmetic of an architecture's networks on so many images, computed one by one."""
+) -> tuple[float, float]:
+    """Floating-point operations, twice the multiply-adds, of an architecture's network, alone.
+
+    They are of all that is computed of it on so many images, and of its forward pass for an image.
+    """
     shape, dtype = space.shape(architecture), dtype_of(config)
     with traced_for("gpu"):
         whole = Scorer(space, config, layout_independent=True).trace(architecture, samples).jaxpr
@@ -99,7 +81,21 @@ def arithmetic(
 
     with precision(config):
         jax.eval_shape(count, variables, code, images)
-    return Arithmetic(2 * program_multiply_adds(whole.jaxpr), 2 * counted[0] / samples)
+    return 2 * program_multiply_adds(whole.jaxpr), 2 * counted[0] / samples
+
+
+def least_seconds(
+    target: Target, networks: int, whole: float, forward: float = nan, mean: float | None = None
+) -> float:
+    """A bound below the time of so many networks: their work at the device's published rate.
+
+    Args:
+        networks: how many, times seeds.
+        whole, forward: `arithmetic` of the dearest network.
+        mean: `mean_cost` of them; the dearest network's if left out.
+    """
+    part = 1.0 if mean is None else min(2 * mean / forward, 1.0)
+    return networks * part * whole / target.rate
 
 
 def fit(
