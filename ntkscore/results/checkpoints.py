@@ -18,57 +18,70 @@ Tree = TypeVar("Tree", bound=PyTree)
 RUN, STATE = "run.json", "state.npz"
 
 
-class Checkpoints:
-    """A folder with the last stage of a computation, written whole or not at all.
+def begin(folder: Path, described: Mapping[str, object]) -> None:
+    """Write in a folder what decides a computation's numbers, unless it is there.
 
     Args:
-        folder: new, empty, or of an earlier call; with None nothing is stored.
+        folder: new, empty, or of an earlier call.
         described: all that decides the numbers, as JSON types.
 
     Raises:
         InputError: if the folder is of another computation, or cannot be written.
     """
-
-    def __init__(self, folder: Path | None, described: Mapping[str, object]) -> None:
-        self._folder = None
-        if folder is None:
-            return
-        self._folder = Path(folder)
-        _describe(self._folder, described)
-
-    def latest(self, start: Tree) -> tuple[int, Tree]:
-        """The last stage and its state; stage 0 and `start` where there is none."""
-        if self._folder is None:
-            return 0, start
-        old = [int(path.name) for path in self._folder.iterdir() if path.name.isdecimal()]
+    settings, path = json.dumps(described, indent=2), folder / RUN
+    make_folder(folder)
+    with writing_to(folder):
+        if not path.exists():
+            return publish(path, settings.encode())
         try:
-            if (self._folder / STATE).exists():
-                return _read(self._folder / STATE, start)
-            return (max(old), _read_old(self._folder / str(max(old)), start)) if old else (0, start)
-        except Exception as error:  # a damaged file may raise anything
+            stored = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
             raise InputError(
-                f"the state after a stage in {self._folder}",
-                f"but it is damaged ({type(error).__name__})",
-                "choose another folder, or delete this one",
+                "a run's settings", f"but {path} is damaged ({error})", "choose another folder"
             ) from error
+    if stored != (asked := json.loads(settings)):
+        names = [name for name in asked if stored.get(name) != asked[name]]
+        raise InputError(
+            f"in {folder} a run with the same settings",
+            f"one with others ({', '.join(names)})",
+            "choose another folder",
+        )
 
-    def save(self, stage: int, state: PyTree) -> None:
-        """Write the state of a stage, in place of the one before."""
-        if self._folder is not None:
-            content = io.BytesIO()
-            np.savez(content, *map(np.asarray, jax.tree.leaves(state)), stage=stage)
-            publish(self._folder / STATE, content.getvalue())
+
+def latest(folder: Path | None, start: Tree) -> tuple[int, Tree]:
+    """The last stage in a folder and its state; stage 0 and `start` where there is none."""
+    if folder is None:
+        return 0, start
+    old = [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]
+    try:
+        if (folder / STATE).exists():
+            return _read(folder / STATE, start)
+        return (max(old), _read_old(folder / str(max(old)), start)) if old else (0, start)
+    except Exception as error:  # a damaged file may raise anything
+        raise InputError(
+            f"the state after a stage in {folder}",
+            f"but it is damaged ({type(error).__name__})",
+            "choose another folder, or delete this one",
+        ) from error
+
+
+def save(folder: Path | None, stage: int, state: PyTree) -> None:
+    """Write the state of a stage, whole or not at all, in place of the one before."""
+    if folder is not None:
+        content = io.BytesIO()
+        np.savez(content, *map(np.asarray, jax.tree.leaves(state)), stage=stage)
+        publish(folder / STATE, content.getvalue())
 
 
 class ArrayFolder(MutableMapping[str, dict[str, np.ndarray]]):
     """Named arrays under names, each in a file of a folder that appears whole or not at all.
 
-    Arguments are those of `Checkpoints`.
+    Arguments are those of `begin`.
     """
 
     def __init__(self, folder: Path, described: Mapping[str, object]) -> None:
         self._folder = folder
-        _describe(folder, described)
+        begin(folder, described)
 
     def _file(self, name: str) -> Path:
         return self._folder / f"{name.replace(' ', '-')}.npz"
@@ -101,28 +114,6 @@ class ArrayFolder(MutableMapping[str, dict[str, np.ndarray]]):
 
     def __len__(self) -> int:
         return len(list(iter(self)))
-
-
-def _describe(folder: Path, described: Mapping[str, object]) -> None:
-    """Write what decides the numbers in a folder, or refuse a folder of other ones."""
-    settings, path = json.dumps(described, indent=2), folder / RUN
-    make_folder(folder)
-    with writing_to(folder):
-        if not path.exists():
-            return publish(path, settings.encode())
-        try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(
-                "a run's settings", f"but {path} is damaged ({error})", "choose another folder"
-            ) from error
-    if stored != (asked := json.loads(settings)):
-        names = [name for name in asked if stored.get(name) != asked[name]]
-        raise InputError(
-            f"in {folder} a run with the same settings",
-            f"one with others ({', '.join(names)})",
-            "choose another folder",
-        )
 
 
 def _read(file: Path, start: Tree) -> tuple[int, Tree]:

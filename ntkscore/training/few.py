@@ -14,8 +14,8 @@ from ntkscore.analysis.prediction import Predictor
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
 from ntkscore.options import check_least
+from ntkscore.results import checkpoints
 from ntkscore.results.atomic import locked, publish
-from ntkscore.results.checkpoints import Checkpoints
 from ntkscore.run import devices
 from ntkscore.run.cluster import unless_lost
 from ntkscore.space import Space
@@ -83,7 +83,7 @@ class FewTrainings:
                 "hold out some, such as --held-out 1000",
             )
         described = {"dataset": images.name, "checksum": images.checksum, "seed": seed}
-        Checkpoints(self.out, {**self.space.columns, **described, "recipe": asdict(recipe)})
+        checkpoints.begin(self.out, {**self.space.columns, **described, "recipe": asdict(recipe)})
 
     def entries(self) -> list[Entry]:
         """The queue; what became of a network is in its folder."""

@@ -18,7 +18,8 @@ from ntkscore.compiler import compiler_options
 from ntkscore.errors import InputError
 from ntkscore.model import Trainable
 from ntkscore.platforms import platform
-from ntkscore.results.checkpoints import Checkpoints, fingerprint
+from ntkscore.results import checkpoints
+from ntkscore.results.checkpoints import fingerprint
 from ntkscore.training.optimizer import optimizer
 from ntkscore.training.recipe import Recipe
 from ntkscore.training.steps import Progress, State, as_pixels, step
@@ -90,8 +91,10 @@ def fit(
     advance = compiled_step(networks[0], recipe, steps)
     if described is None:
         described = {"recipe": asdict(recipe), "checksum": fingerprint([images, labels])}
-    checkpoints = Checkpoints(out, {**described, "seeds": list(seeds)})
-    done, (state, history) = checkpoints.latest(untrained(networks, recipe))
+    if out is not None:
+        out = Path(out)
+        checkpoints.begin(out, {**described, "seeds": list(seeds)})
+    done, (state, history) = checkpoints.latest(out, untrained(networks, recipe))
     dtype = jax.tree.leaves(state.params)[0].dtype
     history = np.array(history)
     place = _placement()
@@ -122,7 +125,7 @@ def fit(
         history[epoch] = np.stack([sizes @ losses, clean.sum(0), robust.sum(0)], -1) / len(labels)
         if after is not None:  # Before the state is kept, so that it is called again if killed.
             after(epoch + 1, state)
-        checkpoints.save(epoch + 1, (state, history))
+        checkpoints.save(out, epoch + 1, (state, history))
     return state, history
 
 

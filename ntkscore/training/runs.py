@@ -14,7 +14,7 @@ import pandas as pd
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
 from ntkscore.model import Model
-from ntkscore.results.checkpoints import RUN, Checkpoints
+from ntkscore.results.checkpoints import RUN, latest
 from ntkscore.space import Architecture, Space
 from ntkscore.spaces import default_space, recorded_space
 from ntkscore.task import Task
@@ -173,7 +173,7 @@ def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
     found = found.on(Task(tuple(shape), classes, tuple(mean), tuple(std)))
     chosen = found.parse(next(iter(described["identity"].values())))
     networks = [found.trainable(found.key(chosen), seed) for seed in seeds]
-    done, (states, measured) = Checkpoints(folder, described).latest(untrained(networks, recipe))
+    done, (states, measured) = latest(folder, untrained(networks, recipe))
     if not done:
         raise InputError(f"at least one epoch in {folder}", "but none is done", "wait for it")
     kernels = pd.read_csv(folder / FILE) if (folder / FILE).exists() else None

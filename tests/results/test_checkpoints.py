@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tiny import refuses
 
-from ntkscore.results.checkpoints import STATE, Checkpoints
+from ntkscore.results.checkpoints import STATE, begin, latest, save
 from ntkscore.training.steps import State
 
 START = State({"w": jnp.zeros((2, 3))}, (), (jnp.zeros((), jnp.int32),)), np.full((4, 2), np.nan)
@@ -21,13 +21,14 @@ def check(found: tuple[int, object], stage: int) -> None:
 
 
 def test_the_last_stage_comes_back_bit_by_bit(tmp_path: Path) -> None:
-    kept = Checkpoints(tmp_path, {"seed": 1})
-    assert kept.latest(START) == (0, START)
-    kept.save(1, START)
-    kept.save(2, LATER)
-    check(Checkpoints(tmp_path, {"seed": 1}).latest(START), 2)
+    begin(tmp_path, {"seed": 1})
+    assert latest(tmp_path, START) == (0, START)
+    save(tmp_path, 1, START)
+    save(tmp_path, 2, LATER)
+    begin(tmp_path, {"seed": 1})
+    check(latest(tmp_path, START), 2)
     with refuses("seed", expected=tmp_path):
-        Checkpoints(tmp_path, {"seed": 2})
+        begin(tmp_path, {"seed": 2})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json", STATE]
 
 
@@ -37,13 +38,12 @@ def test_a_folder_of_version_0_3_goes_on(tmp_path: Path) -> None:
     with checkpoint.CheckpointManager(tmp_path, options=options) as manager:
         manager.save(9, args=checkpoint.args.StandardSave(START))
         manager.save(10, args=checkpoint.args.StandardSave(LATER))
-    kept = Checkpoints(tmp_path, {})
-    stage, (state, history) = kept.latest(START)
+    stage, (state, history) = latest(tmp_path, START)
     assert stage == 10
     np.testing.assert_allclose(history, LATER[1], atol=1e-7)
     jax.tree.map(np.testing.assert_array_equal, state, LATER[0])
-    kept.save(11, LATER)
-    check(kept.latest(START), 11)
+    save(tmp_path, 11, LATER)
+    check(latest(tmp_path, START), 11)
 
 
 @pytest.mark.parametrize(
@@ -51,18 +51,16 @@ def test_a_folder_of_version_0_3_goes_on(tmp_path: Path) -> None:
     [(lambda whole: whole[:-50], "BadZipFile"), (lambda _: b"", "EOFError"), (None, "BadZipFile")],
 )
 def test_a_damaged_state_is_refused(tmp_path: Path, damage, error: str) -> None:
-    kept = Checkpoints(tmp_path, {})
-    kept.save(1, LATER)
+    save(tmp_path, 1, LATER)
     content = (tmp_path / STATE).read_bytes()
     at = content.index(LATER[1].tobytes())
     flipped = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
     (tmp_path / STATE).write_bytes(damage(content) if damage else flipped)
     with refuses(error, expected=tmp_path):
-        kept.latest(START)
+        latest(tmp_path, START)
 
 
 def test_a_state_of_other_shapes_is_refused(tmp_path: Path) -> None:
-    kept = Checkpoints(tmp_path, {})
-    kept.save(1, (START[0], np.zeros(3)))
+    save(tmp_path, 1, (START[0], np.zeros(3)))
     with refuses("ValueError", expected=tmp_path):
-        kept.latest(START)
+        latest(tmp_path, START)

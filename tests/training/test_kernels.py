@@ -11,7 +11,8 @@ from tiny import invoke, refused, refuses
 import ntkscore
 from cells.residual import Residual
 from ntkscore.regression import alignment, distance
-from ntkscore.training import fit
+from ntkscore.results import checkpoints
+from ntkscore.training.fit import split
 from ntkscore.training.runs import open_trained
 
 RECIPE = ntkscore.Recipe(beta=0.5, epochs=3, batch=50, held_out=850, attack_steps=1)
@@ -37,7 +38,7 @@ def test_rows_are_of_the_networks_of_their_epochs(whole: Any) -> None:
     assert (found.loc[(0, 0), "distance"].abs() < 1e-9).all()
     # The last row by hand.
     images = ntkscore.load_images("synthetic")
-    rows = fit.split(len(images.labels), RECIPE.held_out)[0][:32]
+    rows = split(len(images.labels), RECIPE.held_out)[0][:32]
     x, y = images.images[rows] / np.float32(255), images.labels[rows]
     kernel = ntkscore.ntk(run.model(1), x, output="trace")
     targets = np.eye(y.max() + 1)[y]
@@ -52,16 +53,16 @@ def test_rows_are_of_the_networks_of_their_epochs(whole: Any) -> None:
 def test_a_stopped_training_has_the_same_rows(tmp_path: Path, monkeypatch, whole: Any) -> None:
     want = whole.kernels
 
-    def killed(self: Any, epoch: int, state: Any) -> None:
+    def killed(out: Path, epoch: int, state: Any) -> None:
         if epoch == 3:  # the record of epoch 2 is there, and this epoch's state is not
             raise KeyboardInterrupt
 
-    save = fit.Checkpoints.save
-    monkeypatch.setattr(fit.Checkpoints, "save", killed)
+    save = checkpoints.save
+    monkeypatch.setattr(checkpoints, "save", killed)
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path)
     assert pd.read_csv(tmp_path / "kernels.csv")["epoch"].max() == 3
-    monkeypatch.setattr(fit.Checkpoints, "save", save)
+    monkeypatch.setattr(checkpoints, "save", save)
     for _ in range(2):
         again = trained(tmp_path).kernels
         pd.testing.assert_frame_equal(again, want, rtol=1e-5)
