@@ -8,8 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 from rich.console import Console
@@ -26,18 +25,12 @@ if TYPE_CHECKING:
     from ntkscore.run.devices import Plan
     from ntkscore.run.engine import Progress as RunProgress
 
+Format = Literal["table", "json", "csv"]
+"""Forms in which a command prints on stdout."""
 stderr = Console(stderr=True, highlight=False, markup=False)
 LINE_SECONDS = 60.0
 HEADER_PIECE = 6
 """Letters of a header that stay together."""
-
-
-class Format(StrEnum):
-    """Forms in which a command prints on stdout."""
-
-    table = "table"
-    json = "json"
-    csv = "csv"
 
 
 @contextmanager
@@ -95,13 +88,13 @@ def print_frame(
     frame: "pd.DataFrame", output_format: Format, title: str = "", note: str = ""
 ) -> None:
     """Print a frame without its index on stdout: a table with title and note, or JSON or CSV."""
-    if output_format is Format.json:
+    if output_format == "json":
         records = [
             {name: None if value in (math.inf, -math.inf) else value for name, value in row.items()}
             for row in _records(frame)
         ]
         print(json.dumps(records, indent=1))
-    elif output_format is Format.csv:
+    elif output_format == "csv":
         print(frame.to_csv(index=False), end="")
     else:
         _print_table(frame, title, note)

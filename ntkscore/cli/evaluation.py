@@ -81,7 +81,7 @@ def evaluate(
     *,
     space_name: o.SpaceName = None,
     space: Space,
-    format: o.OutputFormat = Format.table,
+    format: o.OutputFormat = "table",
 ) -> None:
     """Print accuracies of a trained network: clean, attacked, and signs of masked gradients."""
     import pandas as pd
@@ -193,7 +193,7 @@ def _attack(
                 publish(kept / "right.csv", pd.DataFrame(found.right).to_csv().encode())
     frame = pd.DataFrame(rows)
     note = "" if folder is None else f"which images are right, and claims: {folder}"
-    shown = frame.drop(columns="string", errors="ignore") if format is Format.table else frame
+    shown = frame.drop(columns="string", errors="ignore") if format == "table" else frame
     print_frame(shown, format, f"Accuracies on {len(images.labels)} images of {images.name}", note)
     if plot is not None:
         security_picture(frame, plot)
@@ -204,7 +204,7 @@ def _print_accuracies(frame: "pd.DataFrame", name: str, format: Format) -> None:
     """Print what a network reaches on some images; a table leaves out single classes."""
     from ntkscore.training.evaluation import CHECKS
 
-    if format is not Format.table:
+    if format != "table":
         print_frame(frame, format)
         return
     shown = frame[frame["class"] == -1].drop(

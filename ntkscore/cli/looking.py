@@ -7,7 +7,7 @@ import typer
 
 import ntkscore
 from ntkscore.cli import options as o
-from ntkscore.cli.display import Format, front_title, print_frame, stderr
+from ntkscore.cli.display import front_title, print_frame, stderr
 from ntkscore.cli.sheets import AGAINST, compact_agreement
 from ntkscore.data.downloads import SOURCES
 from ntkscore.errors import InputError
@@ -38,7 +38,7 @@ def correlate(
     plot: o.Plot = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples.")] = 1000,
     space: o.SpaceName = None,
-    format: o.OutputFormat = Format.table,
+    format: o.OutputFormat = "table",
 ) -> None:
     """Correlate scores with measured accuracy, beside the parameter count and the FLOPs."""
     from ntkscore.analysis import comparison
@@ -67,10 +67,10 @@ def correlate(
     if absent := len(scores) - int((frame["n"] + frame["excluded"]).max()):
         note += f"; {absent} networks that the table has no results for are left out"
     printed = frame
-    if format is Format.table or top is not None:
+    if format == "table" or top is not None:
         strength = frame["spearman"].abs().sort_values(ascending=False, kind="stable")
         printed = frame.loc[strength.index].head(25 if top is None else top)
-    if format is Format.table:
+    if format == "table":
         if hidden := len(frame) - len(printed):
             note += f"; {hidden} more with --top {len(frame)}"
         printed = compact_agreement(printed, where.smaller)
@@ -130,7 +130,7 @@ def predict(
     top: o.Top = None,
     plot: o.Plot = None,
     space: o.SpaceName = None,
-    format: o.OutputFormat = Format.table,
+    format: o.OutputFormat = "table",
 ) -> None:
     """Predict every network's accuracy from those of a few, and say which to train next."""
     from ntkscore.api.prediction import Campaign
@@ -150,7 +150,7 @@ def predict(
         known=known,
     )
     beside, what = o.names_in(pareto), f"predicted {campaign.metric}"
-    if top is None and format is Format.table and not suggest and not beside:
+    if top is None and format == "table" and not suggest and not beside:
         top = 20
     frame = campaign.frame(suggest or 0, top, beside)
     predictor, told = campaign.predictor, len(campaign.predictor.measured)
@@ -187,7 +187,7 @@ def lookup(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Training seed; their mean if left out.")] = None,
     space: o.SpaceName = None,
-    format: o.OutputFormat = Format.table,
+    format: o.OutputFormat = "table",
 ) -> None:
     """Look up measured accuracies, as fractions."""
     accuracies = ntkscore.load_table(table, dataset)
@@ -201,7 +201,7 @@ def verify(
     files: Annotated[list[Path], typer.Argument(help="Parity files (.npz).", metavar="FILE…")],
     x64: Annotated[bool, typer.Option("--x64", help="Compute in float64.")] = False,
     space: o.SpaceName = None,
-    format: o.OutputFormat = Format.table,
+    format: o.OutputFormat = "table",
 ) -> None:
     """Check this machine's backend against float64 reference values; exit 1 if any differs."""
     cls = space_class(space or DEFAULT)
@@ -228,10 +228,10 @@ def verify(
             }
             for check in checks
         )
-        if format is Format.table:
+        if format == "table":
             print_frame(frame.drop(columns="file"), format, str(path))
         found.append(frame)
-    if format is not Format.table:
+    if format != "table":
         print_frame(pd.concat(found, ignore_index=True), format)
     if failed:
         stderr.print(f"{failed} quantities are beyond their tolerance")

@@ -42,7 +42,7 @@ def rank(
     top: o.Top = None,
     plot: o.Plot = None,
     space: o.SpaceName = None,
-    format: o.OutputFormat = Format.table,
+    format: o.OutputFormat = "table",
 ) -> None:
     """Rank the networks that a run has scored. Nothing is computed."""
     from ntkscore.explore.pictures import check_picture
@@ -72,7 +72,7 @@ def fits(
     config: Config,
     space_name: o.SpaceName = None,
     space: Space,
-    format: o.OutputFormat = Format.table,
+    format: o.OutputFormat = "table",
 ) -> None:
     """Compile for a GPU or TPU that is not at hand; say whether it fits, and how fast at best."""
     import jax
@@ -114,7 +114,7 @@ def measure_latency(
     space_name: o.SpaceName = None,
     *,
     space: Space,
-    format: o.OutputFormat = Format.table,
+    format: o.OutputFormat = "table",
 ) -> None:
     """Time the forward pass of networks on this machine's device, for --costs and --at-most."""
     from ntkscore.run.scoring import Scoring
@@ -171,7 +171,7 @@ def search(
     config: Config,
     space_name: o.SpaceName = None,
     space: Space,
-    format: o.OutputFormat = Format.table,
+    format: o.OutputFormat = "table",
 ) -> None:
     """Search for the best-scored architecture, and score only those on the way. Resumes, too."""
     from ntkscore.explore.pictures import check_picture
@@ -249,7 +249,7 @@ def _print_ranking(
         note += f"\nparams, flops and counts are of the networks that would be trained: {trained}"
     if ranking.among is not None:
         note += f"\nPercentiles are among {ranking.among.source}."
-    if format is Format.table:
+    if format == "table":
         # A genotype string, digests and other devices would push the numbers off.
         aside = {"string", WEIGHTS, *space.measured_names}.difference(
             ranking.by.terms, bounds, pareto

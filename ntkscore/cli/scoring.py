@@ -50,7 +50,7 @@ def score(
     config: Config,
     space_name: o.SpaceName = None,
     space: Space,
-    format: o.OutputFormat = Format.table,
+    format: o.OutputFormat = "table",
 ) -> None:
     """Score networks without training. With --out, the same command again goes on."""
     if weights is not None:
@@ -79,7 +79,7 @@ def score(
     keys = [scoring.space.key(each) for each in chosen]
     with stderr.status("compiling, then scoring"):
         run = ntkscore.score(keys, scoring.data, config, **how)
-    if format is not Format.table:
+    if format != "table":
         print_frame(run.rows, format)
         return
     first = config.rhos[0]
@@ -118,7 +118,7 @@ def _score_into(
         session = {"networks": ",".join(networks)}
         how = {"batch": batch, "executor": executor, "report": report, "session": session}
         results = engine.run(scoring, chosen, out, **how)
-    if format is Format.table:
+    if format == "table":
         wanted = {(scoring.space.key(each), seed) for each in chosen for seed in scoring.seeds}
         count = units(len(wanted), len(scoring.seeds))
         words = ["ntkscore", "rank", out]
@@ -131,7 +131,7 @@ def _score_into(
 def _print_sheet(rows: "pd.DataFrame", title: str, choices: str, percentile: str = "") -> None:
     """Print the scores of one network and radius, and why some of them failed."""
     notes = filter(None, [choices, failures_in(rows), percentile])
-    print_frame(score_sheet(rows), Format.table, title, "\n".join(notes))
+    print_frame(score_sheet(rows), "table", title, "\n".join(notes))
 
 
 def _score_trained(
@@ -158,10 +158,10 @@ def _score_trained(
         with stderr.status("compiling, then scoring"):
             rows = ntkscore.score({cells[0]: model}, same, config, seeds=[seed]).rows
         frames.append(rows.assign(trained_seed=columns["seed"], epochs=columns["epochs"]))
-        if format is Format.table:
+        if format == "table":
             for radius, part in rows.groupby("rho", sort=False):
                 title = f"{cells[0]}, seed {columns['seed']}, after {columns['epochs']} epochs"
                 choices = f"{images.name}, ρ = {format_rho(radius)}, running statistics"
                 _print_sheet(part, title, choices)
-    if format is not Format.table:
+    if format != "table":
         print_frame(pd.concat(frames, ignore_index=True), format)

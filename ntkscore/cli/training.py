@@ -9,7 +9,7 @@ from rich.text import Text
 
 import ntkscore
 from ntkscore.cli import options as o
-from ntkscore.cli.display import Format, duration, interruptible, print_frame, stderr
+from ntkscore.cli.display import duration, interruptible, print_frame, stderr
 from ntkscore.data.images import load_images
 from ntkscore.errors import InputError
 from ntkscore.run import devices
@@ -38,7 +38,7 @@ def train(
     recipe: Recipe,
     space_name: o.SpaceName = None,
     space: Space,
-    format: o.OutputFormat = Format.table,
+    format: o.OutputFormat = "table",
 ) -> None:
     """Train a network adversarially. Run the same command again to resume."""
     from ntkscore.explore.pictures import check_picture, kernels_picture
@@ -72,7 +72,7 @@ def train(
         kernels_picture(trained.kernels, plot)
         stderr.print(f"drawn in {plot}", soft_wrap=True)
     frame = trained.history
-    if format is Format.table:
+    if format == "table":
         frame = frame[frame["epoch"] == frame["epoch"].max()]
         frame = frame.drop(columns="string", errors="ignore")
     print_frame(
@@ -103,7 +103,7 @@ def choose(
     recipe: Recipe,
     space_name: o.SpaceName = None,
     space: Space,
-    format: o.OutputFormat = Format.table,
+    format: o.OutputFormat = "table",
 ) -> None:
     """Train networks of a run one by one, each chosen by the results so far. Resumes."""
     from ntkscore.api.prediction import Campaign

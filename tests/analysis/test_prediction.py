@@ -13,7 +13,7 @@ import ntkscore
 from cells.nasbench201 import Cell
 from ntkscore.analysis.prediction import FEWEST, Predictor, inputs_of
 from ntkscore.analysis.process import WITHOUT_MEAN, Process
-from ntkscore.cli.display import Format, print_frame
+from ntkscore.cli.display import print_frame
 from ntkscore.results import ResultSet
 
 
@@ -486,7 +486,7 @@ def test_the_command_refuses_bad_accuracies(
 
 
 def test_a_frame_may_be_empty(capsys: pytest.CaptureFixture[str]) -> None:
-    print_frame(pd.DataFrame(columns=["rank", "mean"]), Format.csv)
+    print_frame(pd.DataFrame(columns=["rank", "mean"]), "csv")
     assert capsys.readouterr().out.splitlines() == ["rank,mean"]
     predictor = Predictor(pd.DataFrame({"a": [1.0, 2, 4]}))
     predictor.tell({0: 0.1, 1: 0.2, 2: 0.3})
