@@ -94,9 +94,18 @@ def score(
     if isinstance(data, ImageSet) and data.samples is None and not isinstance(space, Candidates):
         check_classes(data.num_classes)
     scoring = Scoring.of(data, config, space=space, seeds=seeds)
-    chosen = scoring.select(named, table)
-    place = Memory() if out is None else out
-    results = engine.run(scoring, chosen, place, batch=batch, executor=executor, report=report)
+    how = {"batch": batch, "executor": executor, "report": report}
+    return scored(scoring, scoring.select(named, table), out, **how)
+
+
+def scored(
+    scoring: Scoring,
+    chosen: Sequence[Architecture],
+    out: str | PathLike[str] | None = None,
+    **how: Any,
+) -> Run:
+    """The run of some networks, in memory without `out`; arguments as for `engine.run`."""
+    results = engine.run(scoring, chosen, Memory() if out is None else out, **how)
     keys = tuple(dict.fromkeys(map(scoring.space.key, chosen)))
     return Run(results, scoring.space, keys, tuple(scoring.seeds))
 

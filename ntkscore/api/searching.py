@@ -13,12 +13,12 @@ from ntkscore.analysis.frames import network_table, pick_rho
 from ntkscore.analysis.ranking import check_pareto, non_dominated, objectives_of, sum_for
 from ntkscore.analysis.score_names import sum_asked
 from ntkscore.api.runs import Run, population_of
+from ntkscore.api.scoring import scored
 from ntkscore.config import Config
 from ntkscore.data.costs import with_costs
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
-from ntkscore.run import engine
 from ntkscore.run.scoring import Scoring
 from ntkscore.run.search import SEVERAL, Method, Values, check, visit
 from ntkscore.space import Architecture, Space
@@ -120,9 +120,7 @@ def search(
         visited.update({space.key(each): each for each in new})
         # Ranks among the visited ones need the scores of all; parts that were read stay in memory.
         how = {"batch": batch, "executor": executor, "kept": parts}
-        results = engine.run(scoring, [*visited.values()], out, **how)
-        run = Run(results, space, tuple(visited), tuple(scoring.seeds))
-        rows = pick_rho(run.rows, rho)
+        rows = pick_rho(scored(scoring, [*visited.values()], out, **how).rows, rho)
         scores = network_table(rows, space)
         order = sum_for(rows, score, space, reference)
         # Larger for a better one; a network whose score failed comes last.

@@ -60,6 +60,7 @@ def score(
         _score_trained(networks, weights, drawn, config, space, format)
         return
     from ntkscore.analysis.ranking import PERCENTILE
+    from ntkscore.api.scoring import scored
     from ntkscore.run.cluster import leave_devices
 
     if scheduler is not None:
@@ -74,11 +75,8 @@ def score(
         own = space_name if space_name not in SPACES else None
         _score_into(out, scoring, chosen, batch, scheduler, networks, own, format)
         return
-    _ = scoring.draws  # Too few images are an error before JAX is imported.
-    how = {"space": scoring.space, "seeds": scoring.seeds, "batch": batch}
-    keys = [scoring.space.key(each) for each in chosen]
     with stderr.status("compiling, then scoring"):
-        run = ntkscore.score(keys, scoring.data, config, **how)
+        run = scored(scoring, chosen, batch=batch)
     if format != "table":
         print_frame(run.rows, format)
         return
