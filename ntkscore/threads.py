@@ -27,14 +27,14 @@ def in_threads(
         items: taken so many ahead of the results.
         count: of threads.
     """
-    x64, device = jax.config.jax_enable_x64, jax.config.jax_default_device
+    settings = {"jax_enable_x64": jax.enable_x64, "jax_default_device": jax.default_device}
+    here = {name: getattr(jax.config, name) for name in settings}
 
     def call(item: Item) -> Result:
         with ExitStack() as stack:
-            if jax.config.jax_enable_x64 != x64:
-                stack.enter_context(jax.enable_x64(x64))
-            if jax.config.jax_default_device != device:
-                stack.enter_context(jax.default_device(device))
+            for name, change in settings.items():
+                if getattr(jax.config, name) != here[name]:
+                    stack.enter_context(change(here[name]))
             return jax.block_until_ready(function(item))
 
     under_way: deque[Future[Result]] = deque()
