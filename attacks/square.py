@@ -94,8 +94,11 @@ class SquareAttack(Stepwise):
     def __post_init__(self) -> None:
         if self.queries < 1:
             raise AttackError("at least one query", self.queries, "raise it")
-        object.__setattr__(self, "steps", self.queries)
         super().__post_init__()
+
+    @property
+    def steps_of_run(self) -> int:
+        return self.queries
 
     def check(self, shape: Sequence[int], classes: int) -> None:
         """Refuse points that are no images, as `Stepwise.check` refuses few classes."""

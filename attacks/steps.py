@@ -62,24 +62,30 @@ class Stepwise:
 
     rho: float | Array
     norm: BallNorm = "linf"
-    steps, restarts, targets = 1, 1, 0  # which attacks with several have as fields
+    restarts, targets = 1, 0  # which attacks with several have as fields
 
     def __post_init__(self) -> None:
         if self.norm not in BALL_NORMS:
             raise AttackError("the norm linf, l2 or l1", repr(self.norm), "choose one of them")
         # A box without bounds has no corner, which an ℓ1 ball may reach far beyond.
         check_radius(self.rho, self.norm, None if self.norm == "l1" else (0.0, 1.0))
-        if min(self.steps, self.restarts) < 1 or self.targets < 0:
+        if min(self.steps_of_run, self.restarts) < 1 or self.targets < 0:
             raise AttackError(
                 "at least one step, one restart and no fewer than 0 targets",
-                f"{self.steps}, {self.restarts} and {self.targets}",
+                f"{self.steps_of_run}, {self.restarts} and {self.targets}",
                 "raise them",
             )
 
     @property
+    def steps_of_run(self) -> int:
+        """How many steps each run has."""
+        return getattr(self, "steps", 1)
+
+    @property
     def runs(self) -> tuple[Run, ...]:
         """For each target and restart one; a point that has fallen in one needs no other."""
-        return tuple(Run(self.steps, target=k) for k in self.places for _ in range(self.restarts))
+        one = Run(self.steps_of_run)
+        return tuple(one._replace(target=k) for k in self.places for _ in range(self.restarts))
 
     @property
     def fewest_classes(self) -> int:

@@ -146,7 +146,9 @@ def test_an_attack_that_would_do_nothing_is_refused(make: Any, came: tuple) -> N
 
 
 def test_an_attack_has_a_run_for_each_target_and_restart() -> None:
-    assert [run.steps for run in SquareAttack(RHO, queries=7, restarts=2).runs] == [7, 7]
+    square = SquareAttack(RHO, queries=7, restarts=2)
+    assert [run.steps for run in square.runs] == [7, 7]
+    assert not hasattr(square, "steps")  # A row of a run has 0 steps for it.
     assert [run.steps for run in FMN(RHO, steps=5).runs] == [5]
     for attack in (FAB(RHO, targets=2, restarts=2), PGD(RHO, targets=2, restarts=2)):
         assert [run.target for run in attack.runs] == [2, 2, 3, 3]
