@@ -18,6 +18,7 @@ from attacks.steps import (
     Run,
     Sizes,
     Stepwise,
+    check_counts,
     column,
     drawn,
     flat,
@@ -108,6 +109,7 @@ class APGD(Stepwise):
         super().__post_init__()
         if self.loss not in LOSSES:
             raise AttackError(f"the loss {' or '.join(LOSSES)}", repr(self.loss), "choose one")
+        check_counts(self.steps, self.restarts, self.targets)
 
     @property
     def fewest_classes(self) -> int:

@@ -107,7 +107,7 @@ def attack_all(
 
     Raises:
         AttackError: if a label is none of the network's classes, an attack is not for these images
-            or for so few classes, or the network takes no single image.
+            or for so few classes, or the network returns no logits of a single image.
 
     Example:
         >>> import jax.numpy as jnp

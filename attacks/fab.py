@@ -15,6 +15,7 @@ from attacks.steps import (
     Keys,
     Run,
     Stepwise,
+    check_counts,
     column,
     flat,
     is_right,
@@ -85,9 +86,13 @@ class FAB(Stepwise):
     back: float = 0.9
     """Part of the way from the image at which the search goes on from a misclassified point."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_counts(self.steps, self.restarts, self.targets)
+
     @property
     def runs(self) -> tuple[Run, ...]:
-        """For each target and restart one, the first of them at the image."""
+        """For each target and restart one."""
         return tuple(
             Run(self.steps, target=place, random=restart > 0)
             for place in self.places
@@ -165,6 +170,15 @@ class FMN(Stepwise):
     smallest_step: float = 0.01
     largest_change: float = 0.05
     smallest_change: float = 0.001
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_counts(self.steps)
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """One."""
+        return (Run(self.steps, random=False),)
 
     def start(
         self, victim: Oracle, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None

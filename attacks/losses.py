@@ -109,7 +109,7 @@ def classes_of(network: Callable[[Images], Logits], images: Images) -> int:
     shape = getattr(logits, "shape", type(logits).__name__)
     if len(shape) != 2 or shape[0] != len(images):
         raise AttackError(
-            f"logits of shape ({len(images)}, classes) of {len(images)} images",
+            f"logits of shape ({len(images)}, classes) from the network",
             shape,
             "name the axes that the network squeezes or reduces",
         )

@@ -17,6 +17,7 @@ from attacks.steps import (
     Keys,
     Run,
     Stepwise,
+    check_counts,
     drawn,
     fold,
     is_right,
@@ -92,13 +93,10 @@ class SquareAttack(Stepwise):
     rescale: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.queries < 1:
             raise AttackError("at least one query", self.queries, "raise it")
-        super().__post_init__()
-
-    @property
-    def steps_of_run(self) -> int:
-        return self.queries
+        check_counts(self.queries, self.restarts)
 
     def check(self, shape: Sequence[int], classes: int) -> None:
         """Refuse points that are no images, as `Stepwise.check` refuses few classes."""
@@ -109,6 +107,11 @@ class SquareAttack(Stepwise):
                 f"points of shape {tuple(shape)}",
                 "choose another attack",
             )
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """One for each restart."""
+        return (Run(self.queries),) * self.restarts
 
     def start(
         self, victim: Oracle, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
@@ -41,10 +41,24 @@ class Run(NamedTuple):
     random: bool = True
 
 
-State = Any
-"""Where a run is, a named tuple of arrays with a row for each point, on a device or the host. It
-has `best`, the points of the highest loss, at which the next run may begin; `found` (n,), whether a
-misclassified point was found inside the ball; and `adversarial`, these points where they were."""
+@runtime_checkable
+class State(Protocol):
+    """Where a run is; all arrays have a row for each point, on a device or the host."""
+
+    @property
+    def best(self) -> Float[Array | np.ndarray, "n ..."]:
+        """The points of the highest loss, at which the next run may begin."""
+        ...
+
+    @property
+    def adversarial(self) -> Float[Array | np.ndarray, "n ..."]:
+        """Where `found`, points that are misclassified."""
+        ...
+
+    @property
+    def found(self) -> Bool[Array | np.ndarray, " n"]:
+        """Whether such a point was found, inside the ball."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -56,36 +70,23 @@ class Stepwise:
         norm: of the ball, `linf`, `l2` or `l1`.
 
     Raises:
-        AttackError: if the norm is unknown, the radius no number, negative or too large, or there
-            is no step or no restart, or fewer than no targets.
+        AttackError: if the norm is unknown, or the radius no number, negative or too large.
     """
 
     rho: float | Array
     norm: BallNorm = "linf"
-    restarts, targets = 1, 0  # which attacks with several have as fields
+    targets = 0  # what attacks with targets have as a field
 
     def __post_init__(self) -> None:
         if self.norm not in BALL_NORMS:
             raise AttackError("the norm linf, l2 or l1", repr(self.norm), "choose one of them")
         # A box without bounds has no corner, which an ℓ1 ball may reach far beyond.
         check_radius(self.rho, self.norm, None if self.norm == "l1" else (0.0, 1.0))
-        if min(self.steps_of_run, self.restarts) < 1 or self.targets < 0:
-            raise AttackError(
-                "at least one step, one restart and no fewer than 0 targets",
-                f"{self.steps_of_run}, {self.restarts} and {self.targets}",
-                "raise them",
-            )
-
-    @property
-    def steps_of_run(self) -> int:
-        """How many steps each run has."""
-        return getattr(self, "steps", 1)
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """For each target and restart one; a point that has fallen in one needs no other."""
-        one = Run(self.steps_of_run)
-        return tuple(one._replace(target=k) for k in self.places for _ in range(self.restarts))
+        """What the attack is made of; a point that has fallen in one needs no other."""
+        raise NotImplementedError
 
     @property
     def fewest_classes(self) -> int:
@@ -142,7 +143,7 @@ class Stepwise:
         raise NotImplementedError
 
     def advance(
-        self, victim: Oracle, x: Images, keys: Keys, run: Run, step: Any, state: State
+        self, victim: Oracle, x: Images, keys: Keys, run: Run, step: Any, state: Any
     ) -> State:
         """The state after a step.
 
@@ -182,7 +183,7 @@ class Stepwise:
             found = found | state.found
         return points
 
-    def _to_the_end(self, victim: Oracle, x: Images, keys: Keys, run: Run, state: State) -> State:
+    def _to_the_end(self, victim: Oracle, x: Images, keys: Keys, run: Run, state: Any) -> Any:
         """The state after all steps of a run.
 
         Of a network that is a pytree, the program is kept for other weights, labels and radii.
@@ -225,6 +226,20 @@ def is_ours(attack: Stepwise) -> bool:
 def same(run: Run) -> Run:
     """The run whose programs serve this one too, since the target is their data."""
     return run._replace(target=min(run.target, 1))
+
+
+def check_counts(steps: int, restarts: int = 1, targets: int = 0) -> None:
+    """Refuse an attack that would do nothing, whatever the network.
+
+    Raises:
+        AttackError: if there is no step or no restart, or fewer than no targets.
+    """
+    if min(steps, restarts) < 1 or targets < 0:
+        raise AttackError(
+            "at least one step, one restart and no fewer than 0 targets",
+            f"{steps}, {restarts} and {targets}",
+            "raise them",
+        )
 
 
 def point_keys(key: Array, rows: Any) -> Keys:

@@ -2,7 +2,7 @@
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from contextvars import copy_context
@@ -17,17 +17,22 @@ Result = TypeVar("Result")
 
 def in_threads(
     function: Callable[[Item], Result], items: Iterable[Item], count: int
-) -> Iterator[Result]:
-    """Results of a function of JAX's programs, in the order of its items, so many at once.
+) -> Generator[Result, None, None]:
+    """Results of a function of JAX's programs, in the order of its items, computed in threads.
 
     JAX runs what one thread asks for one by one, and few programs keep all cores busy.
 
     Args:
-        function: of an item; JAX's settings are this thread's, as far as they change numbers.
+        function: of an item. JAX's precisions and device are those of the thread that asks for the
+            first result.
         items: taken so many ahead of the results.
         count: of threads.
     """
-    settings = {"jax_enable_x64": jax.enable_x64, "jax_default_device": jax.default_device}
+    settings = {
+        "jax_enable_x64": jax.enable_x64,
+        "jax_default_matmul_precision": jax.default_matmul_precision,
+        "jax_default_device": jax.default_device,
+    }
     here = {name: getattr(jax.config, name) for name in settings}
 
     def call(item: Item) -> Result:

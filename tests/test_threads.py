@@ -21,7 +21,7 @@ def test_results_are_in_the_items_order_and_items_are_taken_as_results_are() -> 
 
     def square(item: int) -> int:
         if item == 0:  # the last of the first three to end
-            release.wait(10)
+            assert release.wait(10), "the others run meanwhile"
         if item == 2:
             release.set()
         return item**2
@@ -33,18 +33,25 @@ def test_results_are_in_the_items_order_and_items_are_taken_as_results_are() -> 
 
 
 def test_threads_have_the_settings_of_the_thread_that_starts_them() -> None:
-    def read(item: int) -> tuple[str, bool, object]:
-        return str(jnp.zeros(1).dtype), _for_any_layout.get(), jax.config.jax_default_device
+    def read(item: int = 0) -> tuple[str, bool, object, object]:
+        config = jax.config
+        chosen = config.jax_default_device, config.jax_default_matmul_precision
+        return str(jnp.zeros(1).dtype), _for_any_layout.get(), *chosen
 
-    device = jax.local_devices()[-1]
-    with jax.enable_x64(True), for_any_layout(), jax.default_device(device):
-        assert set(in_threads(read, range(3), 2)) == {("float64", True, device)}
-    with jax.enable_x64(False):
-        assert set(in_threads(read, range(3), 2)) == {("float32", False, None)}
+    before, device = read(), jax.local_devices()[-1]
+    precise = jax.default_matmul_precision("highest")
+    with jax.enable_x64(True), for_any_layout(), jax.default_device(device), precise:
+        here = read()
+        assert here == ("float64", True, device, "highest") != before
+        assert set(in_threads(read, range(3), 2)) == {here}
+    assert set(in_threads(read, range(3), 2)) == {before}
 
 
 def test_an_error_of_one_item_ends_all() -> None:
+    taken = []
+
     def fail(item: int) -> int:
+        taken.append(item)
         if item == 1:
             raise ValueError("one")
         return item
@@ -53,3 +60,4 @@ def test_an_error_of_one_item_ends_all() -> None:
     assert next(results) == 0
     with pytest.raises(ValueError, match="one"):
         next(results)
+    assert len(taken) <= 3

@@ -7,7 +7,8 @@ leaf by leaf. Equal layers share one program.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import cached_property, partial
 from itertools import accumulate
 from math import prod
@@ -30,7 +31,7 @@ from ntkscore.model import Activations, Logits, Points, Sets, Visit
 from ntkscore.threads import in_threads
 from ntkscore.trace import normalizations
 from ntkscore.trace.coupling import check_coupling
-from ntkscore.trace.pairs import Groups, Own, Pairs
+from ntkscore.trace.pairs import CHUNK_BYTES, Groups, Own, Pairs
 from ntkscore.trace.passes import Residuals, TracedGradient, TracedPasses
 from ntkscore.trace.product_kernels import Factors, concatenate_blocks
 from ntkscore.trace.weight_uses import KernelTerm
@@ -42,7 +43,7 @@ BLOCK = 32
 SMALL = 2**26
 """Bytes of all that a forward pass computes, below which starting a program costs more than it."""
 MOST_THREADS = 4
-"""Gram matrices that are computed at once on a CPU: each holds copies of its factors."""
+"""Gram matrices that are computed at once on a CPU, where memory allows it."""
 PATIENCE = 5.0
 """Seconds between two messages on long work."""
 log = logging.getLogger("ntkscore")
@@ -112,7 +113,7 @@ class BlockPasses:
     def _shared(self, params: PyTree, blocks: Sequence[tuple], what: str) -> Iterator[tuple]:
         """The weights and each block's arrays, on the devices in turn; told as `_told` does."""
         weights = [self.at(k, params) for k in range(min(len(self.devices), len(blocks)))]
-        for place, block in enumerate(_told(blocks, what)):
+        for place, block in enumerate(_told(blocks, len(blocks), what)):
             yield weights[place % len(weights)], *self.at(place, block)
 
     def are_small(self, points: Points) -> bool:
@@ -306,12 +307,18 @@ class BlockPasses:
             sets = from_disk([[term.factors(block) for block in blocks] for blocks in factors])
             return term.gram(self.at(place, sets), tuple(sizes), pairs)
 
-        on_cpu = self.devices[0].platform == "cpu"
-        threads = min(usable_cores(), MOST_THREADS) if on_cpu else max(2, len(self.devices))
-        grams = in_threads(gram, enumerate(_told(terms, "layers")), threads)
-        for term, each in zip(terms, grams, strict=True):
-            total[term.kind] = total.get(term.kind, 0) + self.at(0, each)
+        with closing(in_threads(gram, enumerate(terms), self._at_once(factors))) as grams:
+            for term, each in zip(terms, _told(grams, len(terms), "layers"), strict=True):
+                total[term.kind] = total.get(term.kind, 0) + self.at(0, each)
         return jax.block_until_ready(total)
+
+    def _at_once(self, factors: PyTree) -> int:
+        """How many Gram matrices are computed at once, each with copies of its factors."""
+        if self.devices[0].platform != "cpu":
+            return max(2, len(self.devices))
+        if any(map(callable, jax.tree.leaves(factors))):
+            return 2  # One reads from disk while the other computes.
+        return max(1, min(usable_cores(), MOST_THREADS, self.memory // (2 * CHUNK_BYTES)))
 
     def layers(self, params: PyTree, residuals: Blocks, cotangent: Logits, visit: Visit) -> PyTree:
         blocks, size = self._per_block(params, residuals, cotangent), len(residuals.points)
@@ -349,14 +356,14 @@ def count_of(factors: PyTree) -> int:
     return len(jax.tree.leaves(factors)[0])
 
 
-def _told(items: Sequence[Item], what: str) -> Iterator[Item]:
-    """Items one by one, with a message now and then of how many are done."""
+def _told(items: Iterable[Item], count: int, what: str) -> Iterator[Item]:
+    """Items one by one, with a message now and then of how many of all are done."""
     last = time.monotonic()
     for done, item in enumerate(items):
         yield item
         if time.monotonic() - last > PATIENCE:
             last = time.monotonic()
-            log.info("%d of %d %s", done + 1, len(items), what)
+            log.info("%d of %d %s", done + 1, count, what)
 
 
 @partial(jax.jit, static_argnums=0)

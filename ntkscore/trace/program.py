@@ -77,7 +77,7 @@ class Equation(NamedTuple):
 
     @property
     def values(self) -> list[Value]:
-        """The inputs that are no constants."""
+        """The inputs that do not stand in the equation itself."""
         return [each for each in self.inputs if each.constant is None]
 
     @property

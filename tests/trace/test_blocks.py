@@ -129,6 +129,22 @@ def test_long_work_says_how_far_it_is(monkeypatch, caplog) -> None:
     assert layers[-1].split()[0] == layers[-1].split()[2]
 
 
+@pytest.mark.usefixtures("blocks_of_three")
+def test_as_many_gram_matrices_as_memory_allows_are_computed_at_once(monkeypatch) -> None:
+    counts, computed = [], blocks.in_threads
+
+    def counting(function, items, count):
+        counts.append(count)
+        return computed(function, items, count)
+
+    monkeypatch.setattr(blocks, "in_threads", counting)
+    monkeypatch.setattr(blocks, "usable_cores", lambda: 64)
+    x, _ = points(COUNT)
+    for memory in (2**36, 2**30, 2**10):  # the last has factors on disk
+        ntk(convolutional(), x, memory=memory)
+    assert counts == [blocks.MOST_THREADS, 1, 2]
+
+
 DEVICES = """
 import jax, numpy as np
 import ntkscore
