@@ -32,8 +32,8 @@ def measure(at: Any) -> Iterator[dict[str, Any]]:
     space = NASBench201(channels=at.channels, cells_per_stage=at.cells_per_stage).on(data.task)
     recipe = Recipe(beta=at.beta, epochs=at.epochs, batch=at.batch)
     network = space.trainable(at.cell, at.seed)
-    states, _ = fit([network], data.images[train], data.labels[train], recipe, (at.seed,))
-    state = jax.tree.map(lambda leaf: leaf[0], states)
+    fitted = fit([network], data.images[train], data.labels[train], recipe, (at.seed,))
+    state = jax.tree.map(lambda leaf: leaf[0], fitted.state)
     model = space.trained_model(at.cell, state.params, state.statistics)
     found = rights(model, data.images[test], data.labels[test], radii=at.radii)
     for (attack, radius), right in found.items():

@@ -52,9 +52,17 @@ class Moment(NamedTuple):
     seconds_left: float
 
 
-Fitted = tuple[State, Float[np.ndarray, "e s 3"]]
-"""What a training gives: weights, statistics and moments, a leading axis of seeds on every leaf;
-and `HISTORY` of each epoch's own batches, before their steps, NaN where β leaves them out."""
+class Fitted(NamedTuple):
+    """Result of a training.
+
+    Attributes:
+        state: weights, statistics and moments, a leading axis of seeds on every leaf.
+        history: mean loss, clean and robust accuracy of each epoch's own batches, each before its
+            step, (epoch, seed, 3); NaN where β leaves them out.
+    """
+
+    state: State
+    history: Float[np.ndarray, "e s 3"]
 
 
 def fit(
@@ -126,10 +134,12 @@ def fit(
         if after is not None:  # Before the state is kept, so that it is called again if killed.
             after(epoch + 1, state)
         checkpoints.save(out, epoch + 1, (state, history))
-    return state, history
+    return Fitted(state, history)
 
 
-def untrained(networks: Sequence[Trainable], recipe: Recipe) -> Fitted:
+def untrained(
+    networks: Sequence[Trainable], recipe: Recipe
+) -> tuple[State, Float[np.ndarray, "e s 3"]]:
     """The state before the first step, of all seeds, and a history without entries."""
     stepping = optimizer(recipe, 1)
     states = [State(n.params, n.statistics, stepping.init(n.params)) for n in networks]

@@ -18,7 +18,7 @@ from ntkscore.results.checkpoints import RUN, latest
 from ntkscore.space import Architecture, Space
 from ntkscore.spaces import default_space, recorded_space
 from ntkscore.task import Task
-from ntkscore.training.fit import HISTORY, Moment, fit, split, untrained
+from ntkscore.training.fit import HISTORY, Fitted, Moment, fit, split, untrained
 from ntkscore.training.kernels import FILE, IMAGES, KernelHistory
 from ntkscore.training.recipe import Recipe
 from ntkscore.training.steps import State, as_pixels
@@ -34,8 +34,7 @@ class TrainedNetwork:
         recipe: settings of the training.
         seeds: of weights and order.
         dataset, checksum: of the images.
-        states: weights, statistics and moments, a leading axis of seeds on every leaf.
-        measured: (epoch, seed, 3), what `history` has of each.
+        fitted: weights, statistics and history by seed.
         epochs: number of whole epochs.
         kernels: a row for each seed, epoch and kernel, where they were asked for.
     """
@@ -46,14 +45,13 @@ class TrainedNetwork:
     seeds: tuple[int, ...]
     dataset: str
     checksum: str
-    states: State
-    measured: np.ndarray
+    fitted: Fitted
     epochs: int
     kernels: pd.DataFrame | None = None
 
     def state(self, place: int = 0) -> State:
         """Weights, statistics and moments of the seed at a place of `seeds`."""
-        return jax.tree.map(lambda leaf: leaf[place], self.states)
+        return jax.tree.map(lambda leaf: leaf[place], self.fitted.state)
 
     def model(self, place: int = 0) -> Model:
         """The network at its trained weights, by its running statistics."""
@@ -69,7 +67,7 @@ class TrainedNetwork:
             {**identity, "seed": seed, "beta": self.recipe.beta, "epoch": epoch + 1}
             | dict(zip(HISTORY, map(float, numbers), strict=True))
             for place, seed in enumerate(self.seeds)
-            for epoch, numbers in enumerate(self.measured[: self.epochs, place])
+            for epoch, numbers in enumerate(self.fitted.history[: self.epochs, place])
         ]
         return pd.DataFrame(rows)
 
@@ -142,7 +140,7 @@ def train(
         given = (some, labels[:IMAGES], recipe, kernels, out)
         history = KernelHistory(networks, seeds, model_of, *given)
     fitted = fit(networks, pixels, labels, recipe, seeds, out, described, report, history)
-    found = (images.name, images.checksum, *fitted, recipe.epochs)
+    found = (images.name, images.checksum, fitted, recipe.epochs)
     rows = None if history is None else history.rows
     return TrainedNetwork(space, chosen, recipe, seeds, *found, rows)
 
@@ -173,10 +171,10 @@ def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
     found = found.on(Task(tuple(shape), classes, tuple(mean), tuple(std)))
     chosen = found.parse(next(iter(described["identity"].values())))
     networks = [found.trainable(found.key(chosen), seed) for seed in seeds]
-    done, (states, measured) = latest(folder, untrained(networks, recipe))
+    done, (state, history) = latest(folder, untrained(networks, recipe))
     if not done:
         raise InputError(f"at least one epoch in {folder}", "but none is done", "wait for it")
+    fitted, dataset = Fitted(state, np.asarray(history)), described["dataset"]
+    checksum = described["checksum"]
     kernels = pd.read_csv(folder / FILE) if (folder / FILE).exists() else None
-    of_images = described["dataset"], described["checksum"]
-    fitted = states, np.asarray(measured), done
-    return TrainedNetwork(found, chosen, recipe, seeds, *of_images, *fitted, kernels)
+    return TrainedNetwork(found, chosen, recipe, seeds, dataset, checksum, fitted, done, kernels)

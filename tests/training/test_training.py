@@ -228,8 +228,10 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights(
     resumed = train(name, images, SMALL, space=space, seeds=(0, 1), out=tmp_path)
     opened = open_trained(tmp_path)
     for other in (resumed, opened):
-        jax.tree.map(np.testing.assert_array_equal, other.states.params, whole.states.params)
-        np.testing.assert_array_equal(other.measured, whole.measured)
+        jax.tree.map(
+            np.testing.assert_array_equal, other.fitted.state.params, whole.fitted.state.params
+        )
+        np.testing.assert_array_equal(other.fitted.history, whole.fitted.history)
     assert opened.history.equals(whole.history)
     assert opened.epochs == 3 and len(opened.history) == 6
     first = train(name, images, SMALL, space=space, seeds=(0,))
