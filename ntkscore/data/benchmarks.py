@@ -42,7 +42,7 @@ class TableFormat:
         source: place and download of its files; None where there is no free download.
         remedy: what else may help if an architecture is not in such a table, or "".
         holds: type of a file's content: a dictionary or a list of JSON, a frame of a `.csv`, or a
-            tuple of lines of JSON; files that hold a list each are one table together.
+            tuple of records; files that hold a list each are one table together.
         by_any_name: whether a space has to parse the keys, see `Table`.
     """
 

@@ -49,7 +49,11 @@ def begin(folder: Path, described: Mapping[str, object]) -> None:
 
 
 def latest(folder: Path | None, start: Tree) -> tuple[int, Tree]:
-    """The last stage in a folder and its state; stage 0 and `start` where there is none."""
+    """The last stage in a folder and its state; stage 0 and `start` where there is none.
+
+    Raises:
+        InputError: if the state is damaged.
+    """
     if folder is None:
         return 0, start
     old = [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]

@@ -63,7 +63,9 @@ def arithmetic(
 ) -> tuple[float, float]:
     """Floating-point operations, twice the multiply-adds, of an architecture's network, alone.
 
-    They are of all that is computed of it on so many images, and of its forward pass for an image.
+    Returns:
+        Those of all that is computed of it on so many images, and those of its forward pass for
+        an image.
     """
     shape, dtype = space.shape(architecture), dtype_of(config)
     with traced_for("gpu"):

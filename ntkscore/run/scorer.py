@@ -154,18 +154,24 @@ def _piecewise(space: Space, config: Config) -> Callable[..., tuple[PyTree, ...]
     return compute
 
 
+def _check_hash(what: str, value: object) -> None:
+    """Refuse what cannot be hashed, since its program would not be found again."""
+    try:
+        hash(value)
+    except TypeError as error:
+        raise InputError(
+            f"{what} that can be hashed, so that its program is found again",
+            f"{type(value).__name__} ({error})",
+            "give a function, or a frozen dataclass of such values",
+        ) from error
+
+
 def _named_by(config: Config) -> tuple[Any, Any]:
-    """The attack and the reading of the logits that a config names; refuses an unhashable one."""
-    named = ATTACKS[config.attack], READOUTS[config.output]
-    for each in named:
-        if type(each).__hash__ is None:
-            raise InputError(
-                "an attack and a reading of the logits that can be hashed, so that "
-                "their program is found again",
-                type(each).__name__,
-                "give a function, or a frozen dataclass",
-            )
-    return named
+    """The attack and the reading of the logits that a config names."""
+    attack, readout = ATTACKS[config.attack], READOUTS[config.output]
+    _check_hash("an attack", attack)
+    _check_hash("a reading of the logits", readout)
+    return attack, readout
 
 
 def check_network(
@@ -174,11 +180,15 @@ def check_network(
     """Refuse what does not fit, before anything is computed.
 
     Raises:
-        InputError: if a column's name is taken, a radius or the implementation does not fit, a
-            function cannot be hashed, or the network's images depend on each other and the space
-            does not say so.
+        InputError: if a column's name is taken, a radius or the implementation does not fit, what
+            makes a program cannot be hashed, or the network's images depend on each other and the
+            space does not say so.
     """
     _named_by(config)
+    if not space.piecewise:
+        _check_hash("a space", space)
+        for quantity in quantities():
+            _check_hash("a measure", quantity)
     config.check_radii(images.shape[1:])
     names, options = space.identity(architecture).keys(), space.columns.keys()
     others = {*VARYING, *OF_IMAGES, *config.to_dict()}

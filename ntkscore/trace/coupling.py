@@ -36,6 +36,8 @@ def logits_alone(apply: Callable[..., Array], params: PyTree, point: Array, *key
         if shape[:-1] == (1,):
             return logits[0]
         found = f"logits of shape {shape}"
+    except jax.errors.JaxRuntimeError:  # the device's, such as too little memory
+        raise
     except Exception as error:  # whatever the network raises
         found, cause = f"{type(error).__name__}: {error}", error
     remedy = "name the axes that apply squeezes or reduces"

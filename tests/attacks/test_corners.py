@@ -13,6 +13,7 @@ from tiny import refuses
 from attacks import APGD, FAB, FMN, PGD, AttackError, SquareAttack, Victim, attack_all
 from attacks.versions import targeted
 from ntkscore.model import Model
+from ntkscore.trace.coupling import logits_alone
 from ntkscore.training.evaluation import evaluate, rights
 from ntkscore.training.robustness import ATTACK_NAMES, SINGLE, claim, robustness
 
@@ -143,6 +144,14 @@ def test_a_network_that_takes_no_single_image_is_refused() -> None:
 def test_an_attack_that_would_do_nothing_is_refused(make: Any, came: tuple) -> None:
     with refuses(*came, expected="restart", kind=AttackError):
         make()
+
+
+def test_too_little_memory_is_no_fault_of_the_network() -> None:
+    def exhausted(*_: Any) -> Any:
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="memory"):
+        logits_alone(exhausted, (), jnp.zeros(SHAPE))
 
 
 def test_an_attack_has_a_run_for_each_target_and_restart() -> None:

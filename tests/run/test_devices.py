@@ -36,6 +36,7 @@ from ntkscore.data.images import load_images
 from ntkscore.kernels.stack import stack
 from ntkscore.measures.registry import measures_of
 from ntkscore.measures.slopes import SLOPES
+from ntkscore.memory import usable_cores
 from ntkscore.run import calls, devices, engine
 from ntkscore.run.calls import in_order
 from ntkscore.run.devices import Plan
@@ -267,7 +268,7 @@ def test_every_core_is_a_device() -> None:
         )
         return int(run.stdout)
 
-    assert count() == devices.usable_cores()
+    assert count() == usable_cores()
     assert count(JAX_NUM_CPU_DEVICES="3") == 3
     assert count(XLA_FLAGS="--xla_force_host_platform_device_count=5") == 5
 

@@ -4,7 +4,7 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from tiny import IMAGES, RESIDUAL, refuses
 
 import ntkscore
-from attacks import Attack, pgd
+from attacks import Attack, fgsm, pgd
 from cells.residual import Residual
 from ntkscore.api.runs import Run
 from ntkscore.cli.display import describe, input_errors
@@ -202,6 +202,27 @@ def test_an_attack_without_a_hash_is_a_sentence(
     assert not (tmp_path / "out").exists()
     with refuses("Weak"):
         Scorer(SPACE, Config(attack="strong"))
+
+
+def test_an_attack_or_a_space_of_lists_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # so that networks are checked
+
+    @dataclass(frozen=True)
+    class Listed:
+        steps: list[int] = field(default_factory=lambda: [1])
+
+        def __call__(self, rho: float) -> Attack:
+            return fgsm(rho)
+
+    monkeypatch.setitem(ATTACKS, "strong", Listed())
+    with refuses("Listed", "list", expected="an attack"):
+        score(NETWORKS[:4], tmp_path / "out", job(attack="strong"))
+    monkeypatch.setattr(type(SPACE), "__hash__", None)
+    with refuses(type(SPACE).__name__, expected="a space"):
+        score(NETWORKS[:4], tmp_path / "out", job())
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_run_does_not_go_on_where_a_name_of_ours_was_given_to_another(
