@@ -41,8 +41,8 @@ class TableFormat:
         parse: takes such content and the file's path, and raises `InputError` if it was altered.
         source: place and download of its files; None where there is no free download.
         remedy: what else may help if an architecture is not in such a table, or "".
-        holds: type of a file's content: a dictionary or a list of JSON, a frame of a `.csv`, or a
-            tuple of records; files that hold a list each are one table together.
+        holds: type of a file's content: a dictionary or a list of JSON, a frame of a `.csv`, or
+            records of lines of JSON; files that hold a list each are one table together.
         by_any_name: whether a space has to parse the keys, see `Table`.
     """
 
@@ -52,7 +52,7 @@ class TableFormat:
     parse: Callable[[Content, Path], Parsed]
     source: Source | None = None
     remedy: str = ""
-    holds: Literal["dict", "list", "DataFrame", "tuple"] = "dict"
+    holds: Literal["dict", "list", "DataFrame", "Records"] = "dict"
     by_any_name: bool = False
 
 
@@ -347,10 +347,10 @@ FORMATS = (
     TableFormat(
         name="nares",
         files=nares.FILES,
-        recognises=lambda content: True,
+        recognises=lambda content: isinstance(content, nares.Records),
         parse=nares.columns_and_rows,
         source=nares.SOURCE,
-        holds="tuple",
+        holds="Records",
         by_any_name=True,
     ),
 )

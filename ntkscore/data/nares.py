@@ -33,12 +33,15 @@ _TESTED = {
 _VALIDATED = {"val_acc": "val_acc", "val_pgd_8_acc": "pgd", "val_cw_8_acc": "cw"}
 
 
-Record = tuple[str, dict[tuple[str, str], float]]
-"""A network's name D₁-D₂-D₃xW₁-W₂-W₃, as `--space wideresnet` writes it, and its accuracies by data
-set and metric, in per cent or fractions, as the file has them; those that it lacks are left out."""
+class Records(list[tuple[str, dict[tuple[str, str], float]]]):
+    """Networks in the order of the file, each with its accuracies by data set and metric.
+
+    A name is D₁-D₂-D₃xW₁-W₂-W₃, as `--space wideresnet` writes it. Accuracies are in per cent or
+    fractions, as the file has them; those that a record lacks are left out.
+    """
 
 
-def read(path: Path) -> tuple[tuple[Record, ...], str]:
+def read(path: Path) -> tuple[Records, str]:
     """Read the records of networks in a file of lines of JSON, or in an archive with it.
 
     Args:
@@ -46,10 +49,9 @@ def read(path: Path) -> tuple[tuple[Record, ...], str]:
             anywhere in it, of which nothing is written to disk.
 
     Returns:
-        The records in the order of the file, and its SHA-256 in hexadecimal.
+        The records, and the SHA-256 of the file in hexadecimal.
     """
-    records: list[Record] = []
-    place = 0
+    records, place = Records(), 0
     try:
         with path.open("rb") as file:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
@@ -69,7 +71,7 @@ def read(path: Path) -> tuple[tuple[Record, ...], str]:
     except (KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError) as error:
         found = f"another line {place} ({type(error).__name__}: {error})"
         raise altered(path, "a record of NARes in each line", found) from error
-    return tuple(records), checksum
+    return records, checksum
 
 
 @contextmanager
@@ -100,7 +102,7 @@ def _at_best(by_epoch: list[float], best: Any) -> float:
     return by_epoch[best]
 
 
-def _record(entry: Any) -> Record:
+def _record(entry: Any) -> tuple[str, dict[tuple[str, str], float]]:
     """What is kept of a line.
 
     The network is that of the epoch with the best accuracy under PGD on CIFAR-10.1, which serves
@@ -128,7 +130,7 @@ def _name(sizes: Sequence[int]) -> str:
 
 
 def columns_and_rows(
-    records: Sequence[Record], path: Path
+    records: Records, path: Path
 ) -> tuple[list[tuple[str, str, int | None]], dict[Hashable, list[Any]], dict[Hashable, Hashable]]:
     """The columns that all networks have, and fractions by network; none stands for another.
 
