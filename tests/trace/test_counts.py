@@ -425,7 +425,9 @@ FIELDS: dict[str, tuple[Callable[[Array], Array], float]] = {
         5,
     ),
     "rows so far": (
-        lambda x: lax.scan(lambda c, r: (c + r, c + r), x[:, 0], jnp.moveaxis(x, 1, 0))[1],
+        lambda x: jnp.moveaxis(
+            lax.scan(lambda c, r: (c + r, c + r), x[:, 0], jnp.moveaxis(x, 1, 0))[1], 0, 1
+        ),
         32,
     ),
     "nothing is added": (lambda x: jnp.concatenate([averaged(x), x[:, :0]], 1), 3),
