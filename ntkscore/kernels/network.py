@@ -20,7 +20,7 @@ from ntkscore.model import Labels, Model, Points, Sets
 from ntkscore.task import check_labels
 from ntkscore.trace.blocks import BlockPasses
 from ntkscore.trace.compiled import in_pieces, with_passes
-from ntkscore.trace.content import logits_like, traced
+from ntkscore.trace.content import classes_of, logits_like, traced
 from ntkscore.trace.coupling import NotAlone, beside_another
 from ntkscore.trace.parameters import is_floating, join_parameters, split_leaves
 
@@ -244,22 +244,6 @@ def as_it_is_now(model: Model, points: Points) -> tuple[Model, int]:
             "call it so yourself to see where",
         ) from error
     return model._replace(apply=function), classes_of(logits, count)
-
-
-def classes_of(logits: Any, count: int) -> int:
-    """The number of classes of some points' logits, arrays or their shapes; refuses anything else.
-
-    Raises:
-        InputError: if they are no logits of so many points.
-    """
-    shape = getattr(logits, "shape", type(logits).__name__)
-    if len(shape) != 2 or shape[0] != count:
-        raise InputError(
-            f"logits of shape ({count}, classes) of {count} points from the model",
-            shape,
-            "give a function of (params, whole batch) that returns one array",
-        )
-    return int(shape[1])
 
 
 @lru_cache(maxsize=4)

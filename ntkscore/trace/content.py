@@ -18,6 +18,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxprs_in_params
 from jaxtyping import Array, PyTree
 
+from ntkscore.errors import InputError
 from ntkscore.trace.windows import all_equations
 
 ADDRESS = re.compile(r"0x[0-9a-f]+")
@@ -118,6 +119,22 @@ def logits_like(apply: Callable[..., Array], params: PyTree, points: Shaped) -> 
     if form not in known:
         known[form] = jax.eval_shape(apply, params, points)
     return known[form]
+
+
+def classes_of(logits: Any, count: int) -> int:
+    """The number of classes of some points' logits, arrays or their shapes; refuses anything else.
+
+    Raises:
+        InputError: if they are no logits of so many points.
+    """
+    shape = getattr(logits, "shape", type(logits).__name__)
+    if len(shape) != 2 or shape[0] != count:
+        raise InputError(
+            f"logits of shape ({count}, classes) of {count} points from the model",
+            shape,
+            "give a function of (params, whole batch) that returns one array",
+        )
+    return int(shape[1])
 
 
 def captured_by(apply: Callable[..., Array], params: PyTree, points: Shaped) -> str:

@@ -20,12 +20,13 @@ from ntkscore.compiler import compiler_options
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision
 from ntkscore.kernels.checks import check_range, check_same_network
-from ntkscore.kernels.network import as_it_is_now, checked_model, classes_of
+from ntkscore.kernels.network import as_it_is_now, checked_model
 from ntkscore.model import Model
 from ntkscore.results.checkpoints import ArrayFolder, fingerprint
 from ntkscore.task import check_classes, check_labels
 from ntkscore.text import format_rho
 from ntkscore.trace.compiled import logits_of
+from ntkscore.trace.content import classes_of
 from ntkscore.trace.coupling import check_coupling, jitted, logits_alone
 from ntkscore.trace.parameters import dtype_of_weights
 from ntkscore.training.steps import as_pixels
