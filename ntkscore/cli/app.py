@@ -1,10 +1,13 @@
 """The command `ntkscore`."""
 
 import gc
+import os
 import platform
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from errno import ENOSPC
 from itertools import zip_longest
 from typing import Annotated
 
@@ -113,14 +116,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # What a start makes stays, and by default Python looks through it five hundred times.
         gc.set_threshold(10_000)
     try:
-        with input_errors():
-            run = app_for(words)
-        run(words, prog_name="ntkscore")
+        with input_errors(), _on_a_full_disk():
+            try:
+                app_for(words)(words, prog_name="ntkscore")
+            finally:
+                sys.stdout.flush()  # A full disk shows here at the latest.
     except typer.Exit as error:
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
+
+
+@contextmanager
+def _on_a_full_disk() -> Iterator[None]:
+    """End with a sentence where what is printed finds no room."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        # Python writes what is left once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise InputError("room for what is printed", error, "write to another disk") from error
 
 
 def _version(version: bool) -> bool:

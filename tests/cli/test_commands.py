@@ -375,3 +375,14 @@ def test_a_run_is_checked_once_and_its_networks_table_formed_once(
     invoke("score", "all", "--out", out, "--depth", 3, *RESIDUAL_OPTIONS)
     invoke("rank", out, "--by", "params+clean.trace")
     assert calls == ["check", "score_table"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("words", [["lookup", "--help"], ["score", "--help"]], ids=" ".join)
+def test_a_full_disk_is_a_sentence(words: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        program = [sys.executable, "-c", "from ntkscore.cli import main; main()", *words]
+        done = subprocess.run(program, cwd=REPOSITORY, stdout=full, stderr=-1, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ") and "No space left" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
